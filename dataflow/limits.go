@@ -1,0 +1,15 @@
+package dataflow
+
+// Limits that requests are checked against at the edge. Why not larger: one request must not hold a shard's log or a
+// task for long. Why not smaller: they are what users of comparable systems are used to.
+const (
+	MaxKeyBytes     = 4 << 10   // an encoded key
+	MaxRowBytes     = 1 << 20   // one row of a stream, or one row of state
+	MaxBatchBytes   = 8 << 20   // the rows of one append request
+	MaxBatchRows    = 1 << 17   // the rows of one append request
+	MaxSQLBytes     = 1 << 20   // a SQL text
+	MaxSQLDepth     = 200       // nesting of expressions
+	MaxBatchGetKeys = 10_000    // keys of one batchGet
+	MaxPageRows     = 10_000    // rows of one page of a scan
+	MaxEntryBytes   = 256 << 10 // target size of one shard log entry; a single larger row makes a larger entry
+)

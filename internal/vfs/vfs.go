@@ -1,0 +1,30 @@
+// Package vfs is the one door to the disk: every durable byte that Weir writes itself goes through the FS declared
+// here, so that a test can lose unsynced data at any operation and reopen what is left.
+//
+// The interface and its implementations are Pebble's, because Pebble already writes through them: one file system then
+// carries the shard logs, the snapshots and the state stores alike. This package exists so that nothing else needs to
+// import Pebble to name a file system.
+package vfs
+
+import "github.com/cockroachdb/pebble/v2/vfs"
+
+// FS is the file system that durable code writes through. See Pebble's documentation for each method's contract.
+type FS = vfs.FS
+
+// File is an open file of an FS.
+type File = vfs.File
+
+// MemFS is a file system in memory which can be cloned as it would look after a crash (CrashClone).
+type MemFS = vfs.MemFS
+
+// CrashCloneCfg says how much of the unsynced data survives in a CrashClone.
+type CrashCloneCfg = vfs.CrashCloneCfg
+
+// WriteCategoryUnspecified is the category for writes that need no accounting of their own.
+const WriteCategoryUnspecified = vfs.WriteCategoryUnspecified
+
+// Default is the operating system's file system.
+var Default = vfs.Default
+
+// NewCrashableMem returns an empty in-memory file system that remembers what has been synced.
+func NewCrashableMem() *MemFS { return vfs.NewCrashableMem() }
