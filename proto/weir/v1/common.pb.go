@@ -205,6 +205,8 @@ const (
 	PipelineState_PIPELINE_STATE_RECOVERING  PipelineState = 2
 	PipelineState_PIPELINE_STATE_STOPPED     PipelineState = 3
 	PipelineState_PIPELINE_STATE_FAILED      PipelineState = 4
+	// A stop was asked for; the last checkpoint is under way.
+	PipelineState_PIPELINE_STATE_STOPPING PipelineState = 5
 )
 
 // Enum value maps for PipelineState.
@@ -215,6 +217,7 @@ var (
 		2: "PIPELINE_STATE_RECOVERING",
 		3: "PIPELINE_STATE_STOPPED",
 		4: "PIPELINE_STATE_FAILED",
+		5: "PIPELINE_STATE_STOPPING",
 	}
 	PipelineState_value = map[string]int32{
 		"PIPELINE_STATE_UNSPECIFIED": 0,
@@ -222,6 +225,7 @@ var (
 		"PIPELINE_STATE_RECOVERING":  2,
 		"PIPELINE_STATE_STOPPED":     3,
 		"PIPELINE_STATE_FAILED":      4,
+		"PIPELINE_STATE_STOPPING":    5,
 	}
 )
 
@@ -259,7 +263,7 @@ const (
 	Guarantee_GUARANTEE_UNSPECIFIED   Guarantee = 0
 	Guarantee_GUARANTEE_EXACTLY_ONCE  Guarantee = 1
 	Guarantee_GUARANTEE_AT_LEAST_ONCE Guarantee = 2
-	Guarantee_GUARANTEE_NONE          Guarantee = 3
+	Guarantee_GUARANTEE_AT_MOST_ONCE  Guarantee = 3
 )
 
 // Enum value maps for Guarantee.
@@ -268,13 +272,13 @@ var (
 		0: "GUARANTEE_UNSPECIFIED",
 		1: "GUARANTEE_EXACTLY_ONCE",
 		2: "GUARANTEE_AT_LEAST_ONCE",
-		3: "GUARANTEE_NONE",
+		3: "GUARANTEE_AT_MOST_ONCE",
 	}
 	Guarantee_value = map[string]int32{
 		"GUARANTEE_UNSPECIFIED":   0,
 		"GUARANTEE_EXACTLY_ONCE":  1,
 		"GUARANTEE_AT_LEAST_ONCE": 2,
-		"GUARANTEE_NONE":          3,
+		"GUARANTEE_AT_MOST_ONCE":  3,
 	}
 )
 
@@ -1349,18 +1353,19 @@ const file_weir_v1_common_proto_rawDesc = "" +
 	"\aNumbers\x12\x17\n" +
 	"\x13NUMBERS_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fNUMBERS_JSON\x10\x01\x12\x12\n" +
-	"\x0eNUMBERS_STRING\x10\x02*\xa1\x01\n" +
+	"\x0eNUMBERS_STRING\x10\x02*\xbe\x01\n" +
 	"\rPipelineState\x12\x1e\n" +
 	"\x1aPIPELINE_STATE_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16PIPELINE_STATE_RUNNING\x10\x01\x12\x1d\n" +
 	"\x19PIPELINE_STATE_RECOVERING\x10\x02\x12\x1a\n" +
 	"\x16PIPELINE_STATE_STOPPED\x10\x03\x12\x19\n" +
-	"\x15PIPELINE_STATE_FAILED\x10\x04*s\n" +
+	"\x15PIPELINE_STATE_FAILED\x10\x04\x12\x1b\n" +
+	"\x17PIPELINE_STATE_STOPPING\x10\x05*{\n" +
 	"\tGuarantee\x12\x19\n" +
 	"\x15GUARANTEE_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16GUARANTEE_EXACTLY_ONCE\x10\x01\x12\x1b\n" +
-	"\x17GUARANTEE_AT_LEAST_ONCE\x10\x02\x12\x12\n" +
-	"\x0eGUARANTEE_NONE\x10\x03B-Z+github.com/weirdb/weir/proto/weir/v1;weirv1b\x06proto3"
+	"\x17GUARANTEE_AT_LEAST_ONCE\x10\x02\x12\x1a\n" +
+	"\x16GUARANTEE_AT_MOST_ONCE\x10\x03B-Z+github.com/weirdb/weir/proto/weir/v1;weirv1b\x06proto3"
 
 var (
 	file_weir_v1_common_proto_rawDescOnce sync.Once
