@@ -55,6 +55,8 @@ type Vector struct {
 	Ints   []int64       // BIGINT, TIMESTAMPTZ (microseconds), BOOLEAN (0 or 1)
 	Floats []float64     // DOUBLE PRECISION
 	Decs   []apd.Decimal // NUMERIC
+	// Ivls holds INTERVAL: between two parts of an expression only, never in a column of a batch.
+	Ivls []dataflow.Interval
 	// TEXT: row i is Data[Offs[i]:Offs[i+1]]. TEXT[]: row i holds the elements Lists[i] to Lists[i+1] of Elems.
 	Offs  []uint32 // len N+1
 	Data  []byte
