@@ -1,0 +1,132 @@
+package expr
+
+import (
+	"math/bits"
+
+	"github.com/cockroachdb/apd/v3"
+
+	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/dataflow/batch"
+)
+
+// operand is an argument's values: a vector with a row per row of the batch, or a constant in a vector of one row. The
+// mask makes both look alike: row i stands at i&mask.
+type operand struct {
+	v    *batch.Vector
+	mask int
+}
+
+func evalOperand(e Expr, env *Env, b *batch.Batch, sel Sel) operand {
+	if c, ok := e.(*Const); ok {
+		return operand{v: c.vec}
+	}
+	return operand{v: e.Eval(env, b, sel), mask: -1}
+}
+
+func (o *operand) constant() bool              { return o.mask == 0 }
+func (o *operand) null(i int) bool             { return o.v.Nulls.Get(i & o.mask) }
+func (o *operand) int(i int) int64             { return o.v.Ints[i&o.mask] }
+func (o *operand) flt(i int) float64           { return o.v.Floats[i&o.mask] }
+func (o *operand) dec(i int) *apd.Decimal      { return &o.v.Decs[i&o.mask] }
+func (o *operand) ivl(i int) dataflow.Interval { return o.v.Ivls[i&o.mask] }
+func (o *operand) text(i int) []byte           { i &= o.mask; return o.v.Data[o.v.Offs[i]:o.v.Offs[i+1]] }
+func (o *operand) list(i int) (from, to int) {
+	i &= o.mask
+	return int(o.v.Lists[i]), int(o.v.Lists[i+1])
+}
+func (o *operand) appendText(d []byte, i int) []byte { return appendVector(d, o.v, i&o.mask) }
+
+// frame is one evaluation of a call over a batch: arguments in, rows out.
+type frame struct {
+	call  *Call
+	env   *Env
+	b     *batch.Batch
+	n     int
+	sel   Sel
+	args  []operand
+	nulls batch.Bitmap // rows with a NULL argument; nil for nullable functions
+	out   *batch.Vector
+}
+
+// each calls fn for every selected row whose arguments are not NULL. A row for which fn returns an error is reported
+// and becomes NULL; fn must not have set it.
+func (f *frame) each(fn func(i int) *dataflow.Error) {
+	switch {
+	case f.sel != nil:
+		for _, i := range f.sel {
+			if !f.nulls.Get(int(i)) {
+				if err := fn(int(i)); err != nil {
+					f.fail(int(i), err)
+				}
+			}
+		}
+	case f.nulls == nil:
+		for i := 0; i < f.n; i++ {
+			if err := fn(i); err != nil {
+				f.fail(i, err)
+			}
+		}
+	default:
+		for w := 0; w*64 < f.n; w++ {
+			live := ^f.nulls[w]
+			if rest := f.n - w*64; rest < 64 {
+				live &= 1<<uint(rest) - 1
+			}
+			for ; live != 0; live &= live - 1 {
+				i := w*64 + bits.TrailingZeros64(live)
+				if err := fn(i); err != nil {
+					f.fail(i, err)
+				}
+			}
+		}
+	}
+}
+
+// Limits of one expression's results.
+const (
+	// maxText is the most bytes that one row of a TEXT or TEXT[] result can have.
+	maxText = dataflow.MaxRowBytes
+	// maxVector is the most bytes that a vector of a batch can have. Why not larger: repeat('x', 1000000) over a batch
+	// of 4,096 rows would hold 4 GB, and offsets have 32 bits.
+	maxVector = 256 << 20
+)
+
+// each with a TEXT result: fn appends row i's text to dst, or returns an error and whatever it likes.
+func (f *frame) eachText(fn func(dst []byte, i int) ([]byte, *dataflow.Error)) {
+	out := f.out
+	f.each(func(i int) *dataflow.Error {
+		fillTo(out, i)
+		from := len(out.Data)
+		data, err := fn(out.Data, i)
+		if err == nil {
+			err = checkTextSize(len(data)-from, len(data))
+		}
+		if err != nil {
+			out.Offs = append(out.Offs, uint32(from))
+			return err
+		}
+		out.Data = data
+		out.Offs = append(out.Offs, uint32(len(data)))
+		return nil
+	})
+}
+
+// checkTextSize refuses results beyond the limits.
+func checkTextSize(row, vector int) *dataflow.Error {
+	if row > maxText {
+		return dataflow.Errorf(dataflow.ReasonTooLarge, "result of %d bytes is over the limit of %d bytes", row, maxText)
+	}
+	if vector > maxVector {
+		return dataflow.Errorf(dataflow.ReasonTooLarge, "results of a batch are over the limit of %d bytes", maxVector)
+	}
+	return nil
+}
+
+// null makes row i NULL.
+func (f *frame) null(i int) { setNull(f.out, i, f.n) }
+
+// fail reports row i and makes it NULL.
+func (f *frame) fail(i int, err *dataflow.Error) {
+	setNull(f.out, i, f.n)
+	f.env.fail(i, err)
+}
