@@ -1,0 +1,263 @@
+package state
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"slices"
+
+	"github.com/weirdb/weir/dataflow"
+)
+
+// A delta is a run of entries sorted by (stage, key), each key once. It is cut into blocks, and chunks of whole blocks:
+//
+//	chunk = block…
+//	block = version u8, 0 u8 ×3, entries u32, payload length u32, CRC32C u32 of all of the block but this field, payload
+//	entry = stage u32 big-endian, key length uvarint, key, value length + 1 uvarint (0 = tombstone), value
+//
+// Integers are little-endian unless said otherwise. The version is per block, so that a reader needs no context.
+const (
+	blockVersion = 1
+	blockHeader  = 16
+	// blockTarget is the size at which a block is closed. Why not smaller: a header and a CRC per block. Why not larger:
+	// damage is reported by block.
+	blockTarget = 32 << 10
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// errDelta says that bytes are not a delta as DeltaWriter writes it.
+var errDelta = errors.New("damaged delta")
+
+// DeltaWriter collects changes in any order and writes them as one delta. Use it from one goroutine; it does not keep
+// what is passed to it.
+type DeltaWriter struct {
+	arena   []byte
+	entries []deltaEntry
+}
+
+// deltaEntry finds one entry in the arena and sorts it: by stage, then by prefix (the key's first eight bytes, zero
+// filled), then by the whole key.
+type deltaEntry struct {
+	prefix   uint64
+	at       int // of the key in the arena; the value follows
+	keyLen   int32
+	valLen   int32 // −1 = tombstone
+	stage    dataflow.StageID
+	sequence uint32 // of the Add, so that the last one of a key wins
+}
+
+// NewDeltaWriter returns an empty writer.
+func NewDeltaWriter() *DeltaWriter { return &DeltaWriter{} }
+
+// Add copies one change: the value of a key, or nil when the key was deleted. A key may come again: the last value
+// counts.
+func (w *DeltaWriter) Add(stage dataflow.StageID, key, val []byte) {
+	e := deltaEntry{stage: stage, at: len(w.arena), keyLen: int32(len(key)), valLen: int32(len(val)), sequence: uint32(len(w.entries))}
+	if val == nil {
+		e.valLen = -1
+	}
+	var p [8]byte
+	copy(p[:], key)
+	e.prefix = binary.BigEndian.Uint64(p[:])
+	w.arena = append(append(w.arena, key...), val...)
+	w.entries = append(w.entries, e)
+}
+
+// Len returns how many changes were added.
+func (w *DeltaWriter) Len() int { return len(w.entries) }
+
+// Bytes returns how many bytes of keys and values were added.
+func (w *DeltaWriter) Bytes() int { return len(w.arena) }
+
+func (w *DeltaWriter) key(e *deltaEntry) []byte { return w.arena[e.at : e.at+int(e.keyLen)] }
+
+func (w *DeltaWriter) compare(a, b *deltaEntry) int {
+	if c := cmp.Or(cmp.Compare(a.stage, b.stage), cmp.Compare(a.prefix, b.prefix)); c != 0 {
+		return c
+	}
+	return bytes.Compare(w.key(a), w.key(b))
+}
+
+// Finish sorts the changes and passes the delta to emit in chunks of at most dataflow.MaxDeltaChunkBytes (a chunk with a
+// single larger entry excepted), numbered from 0, each the receiver's own. It returns how many there were and their
+// digest; both go into the delta's end entry. An error of emit ends it. The sort takes about 0.2 µs per change: call it
+// off the task's goroutine. The writer is empty afterwards and can be used again.
+func (w *DeltaWriter) Finish(emit func(chunk int, data []byte) error) (chunks int, digest dataflow.DeltaDigest, err error) {
+	slices.SortFunc(w.entries, func(a, b deltaEntry) int {
+		return cmp.Or(w.compare(&a, &b), cmp.Compare(b.sequence, a.sequence))
+	})
+	var chunk []byte
+	var block blockBuilder
+	flush := func() error {
+		if len(chunk) == 0 {
+			return nil
+		}
+		digest = digest.Add(chunk)
+		chunks++
+		out := chunk
+		chunk = nil
+		return emit(chunks-1, out)
+	}
+	seal := func() error {
+		if block.entries == 0 {
+			return nil
+		}
+		if len(chunk) > 0 && len(chunk)+block.size() > dataflow.MaxDeltaChunkBytes {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+		if chunk == nil {
+			chunk = make([]byte, 0, max(dataflow.MaxDeltaChunkBytes/4, block.size()))
+		}
+		chunk = block.appendTo(chunk)
+		return nil
+	}
+	for i := range w.entries {
+		e := &w.entries[i]
+		if i > 0 && w.compare(&w.entries[i-1], e) == 0 {
+			continue // an older value of the same key
+		}
+		var val []byte
+		if e.valLen >= 0 {
+			val = w.arena[e.at+int(e.keyLen):][:e.valLen:e.valLen]
+		}
+		if block.entries > 0 && len(block.payload)+len(val)+int(e.keyLen) > blockTarget {
+			if err := seal(); err != nil {
+				return chunks, digest, err
+			}
+		}
+		block.add(e.stage, w.key(e), val, e.valLen < 0)
+	}
+	if err := seal(); err != nil {
+		return chunks, digest, err
+	}
+	if err := flush(); err != nil {
+		return chunks, digest, err
+	}
+	w.arena, w.entries = w.arena[:0], w.entries[:0]
+	return chunks, digest, nil
+}
+
+// blockBuilder builds one block at a time.
+type blockBuilder struct {
+	payload []byte
+	entries uint32
+}
+
+func (b *blockBuilder) size() int { return blockHeader + len(b.payload) }
+
+func (b *blockBuilder) add(stage dataflow.StageID, key, val []byte, deleted bool) {
+	p := binary.BigEndian.AppendUint32(b.payload, uint32(stage))
+	p = append(binary.AppendUvarint(p, uint64(len(key))), key...)
+	if deleted {
+		p = append(p, 0)
+	} else {
+		p = append(binary.AppendUvarint(p, uint64(len(val))+1), val...)
+	}
+	b.payload = p
+	b.entries++
+}
+
+// appendTo appends the block to dst and empties the builder.
+func (b *blockBuilder) appendTo(dst []byte) []byte {
+	at := len(dst)
+	dst = append(dst, blockVersion, 0, 0, 0)
+	dst = binary.LittleEndian.AppendUint32(dst, b.entries)
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(b.payload)))
+	crc := crc32.Update(crc32.Checksum(dst[at:at+12], castagnoli), castagnoli, b.payload)
+	dst = binary.LittleEndian.AppendUint32(dst, crc)
+	dst = append(dst, b.payload...)
+	b.payload, b.entries = b.payload[:0], 0
+	return dst
+}
+
+// decodeChunk checks a chunk and passes each entry's position in it to entry: of its stage and key, and of its value
+// (valAt −1 = tombstone). All bytes of the chunk are used up. The order of the entries is the caller's to check.
+func decodeChunk(chunk []byte, entry func(at int, e rawEntry) error) error {
+	for off := 0; off < len(chunk); {
+		head := chunk[off:]
+		if len(head) < blockHeader {
+			return fmt.Errorf("%w: block header cut off at byte %d", errDelta, off)
+		}
+		if head[0] != blockVersion || head[1] != 0 || head[2] != 0 || head[3] != 0 {
+			return fmt.Errorf("%w: block version %x at byte %d is unknown", errDelta, head[:4], off)
+		}
+		n, size := binary.LittleEndian.Uint32(head[4:]), binary.LittleEndian.Uint32(head[8:])
+		if int64(size) > int64(len(head)-blockHeader) {
+			return fmt.Errorf("%w: block at byte %d is cut off", errDelta, off)
+		}
+		payload := head[blockHeader:][:size:size]
+		crc := crc32.Update(crc32.Checksum(head[:12], castagnoli), castagnoli, payload)
+		if crc != binary.LittleEndian.Uint32(head[12:]) {
+			return fmt.Errorf("%w: block at byte %d fails its checksum", errDelta, off)
+		}
+		at := 0
+		for ; n > 0 && at < len(payload); n-- {
+			e, err := decodeEntry(payload[at:])
+			if err != nil {
+				return fmt.Errorf("%w in the block at byte %d", err, off)
+			}
+			if err := entry(off+blockHeader+at, e); err != nil {
+				return err
+			}
+			at += e.size
+		}
+		if n != 0 || at != len(payload) {
+			return fmt.Errorf("%w: block at byte %d has another number of entries than it says", errDelta, off)
+		}
+		off += blockHeader + int(size)
+	}
+	return nil
+}
+
+// rawEntry is one entry of a block, aliasing it.
+type rawEntry struct {
+	stageKey stageKey
+	val      []byte // nil = tombstone
+	size     int    // of the whole entry in the block
+}
+
+// stageKey names a key of a shard's state within a pipeline.
+type stageKey struct {
+	stage dataflow.StageID
+	key   []byte
+}
+
+func (a stageKey) compare(b stageKey) int {
+	if a.stage != b.stage {
+		return cmp.Compare(a.stage, b.stage)
+	}
+	return bytes.Compare(a.key, b.key)
+}
+
+// decodeEntry reads the entry that b starts with.
+func decodeEntry(b []byte) (rawEntry, error) {
+	if len(b) < 6 {
+		return rawEntry{}, fmt.Errorf("%w: entry cut off", errDelta)
+	}
+	e := rawEntry{stageKey: stageKey{stage: dataflow.StageID(binary.BigEndian.Uint32(b))}}
+	at := 4
+	n, w := binary.Uvarint(b[at:])
+	if w <= 0 || n > uint64(len(b)-at-w) {
+		return rawEntry{}, fmt.Errorf("%w: key cut off", errDelta)
+	}
+	at += w
+	e.stageKey.key = b[at : at+int(n) : at+int(n)]
+	at += int(n)
+	n, w = binary.Uvarint(b[at:])
+	if w <= 0 || n > uint64(len(b)-at-w)+1 {
+		return rawEntry{}, fmt.Errorf("%w: value cut off", errDelta)
+	}
+	at += w
+	if n > 0 {
+		e.val = b[at : at+int(n)-1 : at+int(n)-1]
+		at += int(n) - 1
+	}
+	e.size = at
+	return e, nil
+}
