@@ -1,0 +1,134 @@
+package agg
+
+import (
+	"encoding/binary"
+	"math"
+
+	"github.com/cockroachdb/apd/v3"
+
+	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/dataflow/batch"
+)
+
+// AppendResult appends the result of aggregate i over the rows that acc has seen to out, a vector of the spec's Out
+// type. acc has passed Check or comes from this layout.
+func (l *Layout) AppendResult(i int, acc []byte, out *batch.Vector) {
+	s := &l.slots[i]
+	p := acc[s.off:]
+	switch s.op {
+	case opRows:
+		out.AppendInt(getInt(acc))
+	case opCount:
+		out.AppendInt(getInt(p))
+	case opInt:
+		n := getInt(p)
+		if n == 0 {
+			out.AppendNull()
+			return
+		}
+		var sum apd.BigInt
+		setInt128(&sum, p[8:])
+		appendNumeric(out, s.spec.Fn, &sum, 0, n)
+	case opFloat:
+		n := getInt(p)
+		if n == 0 {
+			out.AppendNull()
+			return
+		}
+		f := floatSum(p[8:])
+		if s.spec.Fn == Avg {
+			f /= float64(n)
+		}
+		out.AppendFloat(f)
+	case opDec:
+		n := getInt(p)
+		var sum numSum
+		if n == 0 || sum.load(l.tail(acc, i)) != nil {
+			out.AppendNull()
+			return
+		}
+		if d, ok := sum.special(); ok {
+			out.AppendDec(&d)
+			return
+		}
+		appendNumeric(out, s.spec.Fn, &sum.sum, sum.scale, n)
+	case opMinInt, opMaxInt, opAnyInt:
+		if p[0] != stateValue {
+			out.AppendNull()
+			return
+		}
+		out.AppendInt(getInt(p[1:]))
+	case opMinFloat, opMaxFloat, opAnyFloat:
+		if p[0] != stateValue {
+			out.AppendNull()
+			return
+		}
+		out.AppendFloat(getFloat(p[1:]))
+	default:
+		if varState(acc, s) != stateValue {
+			out.AppendNull()
+			return
+		}
+		tail := l.tail(acc, i)
+		if s.spec.ArgType == dataflow.TypeText {
+			out.AppendText(tail)
+			return
+		}
+		var d apd.Decimal
+		if _, err := batch.ReadDecimal(tail, &d); err != nil {
+			out.AppendNull()
+			return
+		}
+		out.AppendDec(&d)
+	}
+}
+
+// appendNumeric appends the sum or the average of n numbers whose sum is sum / 10^scale.
+func appendNumeric(out *batch.Vector, fn Fn, sum *apd.BigInt, scale int32, n int64) {
+	var d apd.Decimal
+	if fn == Avg && n > 0 {
+		divide(&d, sum, scale, n)
+	} else {
+		d.Exponent = -scale
+		d.Negative = sum.Sign() < 0
+		d.Coeff.Abs(sum)
+	}
+	out.AppendDec(&d)
+}
+
+// setInt128 sets x to a little-endian two's complement integer.
+func setInt128(x *apd.BigInt, p []byte) {
+	lo, hi := binary.LittleEndian.Uint64(p), binary.LittleEndian.Uint64(p[8:])
+	if int64(hi) == int64(lo)>>63 {
+		x.SetInt64(int64(lo))
+		return
+	}
+	neg := int64(hi) < 0
+	if neg {
+		lo = -lo
+		hi = ^hi
+		if lo == 0 {
+			hi++
+		}
+	}
+	var low apd.BigInt
+	x.Lsh(x.SetUint64(hi), 64)
+	x.Add(x, low.SetUint64(lo))
+	if neg {
+		x.Neg(x)
+	}
+}
+
+// floatSum returns the sum that the finite sum and the counts of the other terms at p give.
+func floatSum(p []byte) float64 {
+	nan, pos, neg := getInt(p[8:]) > 0, getInt(p[16:]) > 0, getInt(p[24:]) > 0
+	switch {
+	case nan || pos && neg:
+		return math.NaN()
+	case pos:
+		return math.Inf(1)
+	case neg:
+		return math.Inf(-1)
+	}
+	return getFloat(p)
+}
