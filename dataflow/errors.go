@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Kind classes errors by what the caller can do. Callers branch on it; node/api/errors.go maps it to a gRPC code.
+// Kind classes errors by what the caller can do. Callers branch on it; internal/wire maps it to a gRPC code.
 type Kind uint8
 
 const (

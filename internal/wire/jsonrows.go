@@ -1,0 +1,309 @@
+package wire
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/cockroachdb/apd/v3"
+
+	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/dataflow/batch"
+)
+
+// MaxJSONBytes bounds the JSON of one append: names and quotes take about as much again as the rows themselves.
+const MaxJSONBytes = 2 * dataflow.MaxBatchBytes
+
+// DecodeJSONRows returns JSON rows as a batch that fits schema. The text is one object per row, separated by white space
+// (NDJSON), or one array of objects. A column that an object leaves out is NULL. BIGINT and NUMERIC may be numbers or
+// strings, TIMESTAMPTZ is a string, DOUBLE also takes "NaN", "Infinity" and "-Infinity".
+//
+// Errors: ROW_INVALID with a violation per wrong value, TOO_LARGE, REQUEST_INVALID for no rows.
+func DecodeJSONRows(schema dataflow.Schema, text []byte) (*batch.Batch, error) {
+	if len(text) > MaxJSONBytes {
+		return nil, tooLarge("rows", "%d bytes of JSON are over the limit of %d per append", len(text), MaxJSONBytes)
+	}
+	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
+	d := newJSONDecoder(schema)
+	s := &jsonScanner{b: text}
+	array := s.space() == '['
+	if array {
+		s.i++
+	}
+	for first := true; ; first = false {
+		c := s.space()
+		if !array && s.i >= len(s.b) {
+			break
+		}
+		if array {
+			if c == ']' && first {
+				s.i++
+				break
+			}
+			if !first {
+				if c == ']' {
+					s.i++
+					break
+				}
+				if !s.expect(',') {
+					break
+				}
+			}
+		}
+		if d.n == dataflow.MaxBatchRows {
+			return nil, tooLarge("rows", "more than %d rows in one append", dataflow.MaxBatchRows)
+		}
+		if !d.object(s) {
+			break
+		}
+	}
+	if array && s.err == nil {
+		if s.space(); s.i < len(s.b) {
+			s.fail("expected the end after the array, found %s", s.found())
+		}
+	}
+	if s.err != nil {
+		d.bad.addRow(d.n, "%v", s.err)
+	}
+	if err := d.bad.err(); err != nil {
+		return nil, err
+	}
+	if d.n == 0 {
+		return nil, dataflow.Errorf(dataflow.ReasonRequestInvalid, "no rows: an append needs at least one")
+	}
+	return d.finish()
+}
+
+// jsonDecoder fills columns row by row.
+type jsonDecoder struct {
+	schema dataflow.Schema
+	byName map[string]int
+	cols   []*batch.Vector
+	seen   []int // the row in which a column was last set, plus 1
+	n      int   // complete rows
+	bad    violations
+}
+
+func newJSONDecoder(schema dataflow.Schema) *jsonDecoder {
+	d := &jsonDecoder{schema: schema, byName: make(map[string]int, len(schema)), cols: make([]*batch.Vector, len(schema)),
+		seen: make([]int, len(schema))}
+	for i, c := range schema {
+		d.byName[c.Name] = i
+		d.cols[i] = &batch.Vector{Type: c.Type}
+		if c.Type == dataflow.TypeText {
+			d.cols[i].Offs = []uint32{0}
+		}
+	}
+	return d
+}
+
+// object reads one row. It returns false when the text is broken, so that there is no next row to find.
+func (d *jsonDecoder) object(s *jsonScanner) bool {
+	if !s.expect('{') {
+		return false
+	}
+	for first := true; ; first = false {
+		if s.space() == '}' && s.i < len(s.b) {
+			s.i++
+			break
+		}
+		if !first && !s.expect(',') {
+			return false
+		}
+		if c := s.space(); s.i >= len(s.b) || c != '"' {
+			s.fail("expected a column name in quotes, found %s", s.found())
+			return false
+		}
+		name := s.string()
+		if s.err != nil {
+			return false
+		}
+		col, known := d.byName[string(name)]
+		if !known && !d.bad.full() {
+			d.bad.addRow(d.n, "the stream has no column %s; it has %s", quoteShort(string(name)), d.schema)
+		} else if !known {
+			d.bad.total++
+		}
+		if !s.expect(':') {
+			return false
+		}
+		kind, text := s.value()
+		if s.err != nil {
+			return false
+		}
+		if known {
+			d.set(col, kind, text)
+		}
+	}
+	for i, c := range d.schema {
+		if d.seen[i] != d.n+1 {
+			if c.NotNull {
+				d.bad.addCell(d.n, c.Name, "column %s is NOT NULL and missing", c.Name)
+			}
+			appendNull(d.cols[i], d.n)
+		}
+	}
+	d.n++
+	return true
+}
+
+// set appends the value of one column of the current row, or a NULL and a violation.
+func (d *jsonDecoder) set(col int, kind jsonKind, text []byte) {
+	c, v := d.schema[col], d.cols[col]
+	if d.seen[col] == d.n+1 {
+		d.bad.addCell(d.n, c.Name, "column %s comes twice", c.Name)
+		return
+	}
+	d.seen[col] = d.n + 1
+	if kind == jsonNull {
+		if c.NotNull {
+			d.bad.addCell(d.n, c.Name, "column %s is NOT NULL", c.Name)
+		}
+		appendNull(v, d.n)
+		return
+	}
+	if msg := appendJSON(v, kind, text); msg != "" {
+		d.bad.addCell(d.n, c.Name, "%s", msg)
+		appendNull(v, d.n)
+	}
+}
+
+func (d *jsonDecoder) finish() (*batch.Batch, error) {
+	b := &batch.Batch{Schema: d.schema, N: d.n, Cols: d.cols}
+	total := 0
+	for _, v := range b.Cols {
+		if words := (d.n + 63) / 64; v.Nulls != nil && len(v.Nulls) < words {
+			v.Nulls = append(v.Nulls, make(batch.Bitmap, words-len(v.Nulls))...)
+		}
+		total += vectorBytes(v)
+	}
+	if total > dataflow.MaxBatchBytes {
+		return nil, tooLarge("rows", "rows of %d bytes are over the limit of %d per append", total, dataflow.MaxBatchBytes)
+	}
+	if total > dataflow.MaxRowBytes {
+		if err := checkRowSizes(b, ""); err != nil {
+			return nil, err
+		}
+	}
+	return b, nil
+}
+
+// appendNull appends row number row, a NULL.
+func appendNull(v *batch.Vector, row int) {
+	for len(v.Nulls) <= row/64 {
+		v.Nulls = append(v.Nulls, 0)
+	}
+	v.Nulls.Set(row)
+	switch v.Type {
+	case dataflow.TypeDouble:
+		v.Floats = append(v.Floats, 0)
+	case dataflow.TypeText:
+		v.Offs = append(v.Offs, uint32(len(v.Data)))
+	case dataflow.TypeNumeric:
+		v.Decs = append(v.Decs, apd.Decimal{})
+	default:
+		v.Ints = append(v.Ints, 0)
+	}
+}
+
+// appendJSON appends a value that is not null. It returns what is wrong with it, having appended nothing then.
+func appendJSON(v *batch.Vector, kind jsonKind, text []byte) string {
+	wrong := func() string { return fmt.Sprintf("%s column, found %s", article(v.Type), kind) }
+	if kind == jsonObject || kind == jsonArray {
+		return wrong()
+	}
+	switch v.Type {
+	case dataflow.TypeBool:
+		if kind != jsonBool {
+			return wrong()
+		}
+		if text[0] == 't' {
+			v.Ints = append(v.Ints, 1)
+		} else {
+			v.Ints = append(v.Ints, 0)
+		}
+	case dataflow.TypeBigInt:
+		if kind != jsonNumber && kind != jsonString {
+			return wrong()
+		}
+		n, err := strconv.ParseInt(string(text), 10, 64)
+		if err != nil {
+			return fmt.Sprintf("%s is not a whole number between -9223372036854775808 and 9223372036854775807", quoteShort(string(text)))
+		}
+		v.Ints = append(v.Ints, n)
+	case dataflow.TypeDouble:
+		f, msg := parseDouble(kind, text)
+		if msg != "" {
+			return msg
+		}
+		v.Floats = append(v.Floats, f)
+	case dataflow.TypeNumeric:
+		if kind != jsonNumber && kind != jsonString {
+			return wrong()
+		}
+		v.Decs = append(v.Decs, apd.Decimal{})
+		if msg := parseNumeric(&v.Decs[len(v.Decs)-1], string(text)); msg != "" {
+			v.Decs = v.Decs[:len(v.Decs)-1]
+			return msg
+		}
+	case dataflow.TypeTimestamp:
+		if kind != jsonString {
+			return wrong() + "; write it as a string, for example \"2026-11-29T12:00:00Z\""
+		}
+		t, msg := ParseTimestamp(string(text))
+		if msg != "" {
+			return msg
+		}
+		v.Ints = append(v.Ints, t)
+	case dataflow.TypeText:
+		if kind != jsonString {
+			return wrong()
+		}
+		if msg := describeBadText(text); msg != "" {
+			return msg
+		}
+		v.Data = append(v.Data, text...)
+		v.Offs = append(v.Offs, uint32(len(v.Data)))
+	default:
+		return fmt.Sprintf("columns of type %s cannot be filled from JSON", v.Type)
+	}
+	return ""
+}
+
+func article(t dataflow.Type) string { return "this is a " + t.String() }
+
+func parseDouble(kind jsonKind, text []byte) (float64, string) {
+	switch {
+	case kind == jsonNumber:
+	case kind == jsonString && string(text) == "NaN":
+		return math.NaN(), ""
+	case kind == jsonString && string(text) == "Infinity":
+		return math.Inf(1), ""
+	case kind == jsonString && string(text) == "-Infinity":
+		return math.Inf(-1), ""
+	default:
+		return 0, fmt.Sprintf("this is a DOUBLE PRECISION column, found %s", kind)
+	}
+	f, err := strconv.ParseFloat(string(text), 64)
+	if err != nil {
+		return 0, fmt.Sprintf("%s is out of range for DOUBLE PRECISION", quoteShort(string(text)))
+	}
+	return f, ""
+}
+
+// ParseTimestamp reads an RFC 3339 time, also with a space for the T, without seconds' fraction or zone (UTC then), or a
+// date alone. It returns microseconds since 1970 UTC, or what is wrong.
+func ParseTimestamp(s string) (int64, string) {
+	for _, layout := range [...]string{time.RFC3339Nano, "2006-01-02 15:04:05Z07:00", "2006-01-02 15:04:05Z07", "2006-01-02T15:04:05",
+		"2006-01-02 15:04:05", time.DateOnly} {
+		if t, err := time.Parse(layout, s); err == nil {
+			if us := t.Round(time.Microsecond).UnixMicro(); timestampInRange(us) {
+				return us, ""
+			}
+			return 0, fmt.Sprintf("%s is outside the years 1 to 9999", quoteShort(s))
+		}
+	}
+	return 0, fmt.Sprintf("%s is not a time such as 2026-11-29T12:00:00Z", quoteShort(s))
+}
