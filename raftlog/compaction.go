@@ -1,0 +1,66 @@
+package raftlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hashicorp/raft"
+	"github.com/weirdb/weir/dataflow"
+)
+
+// onApply counts applied bytes and asks for a snapshot when there are enough (R5).
+func (g *Group) onApply(_ uint64, bytes int) {
+	avg := g.avgEntry.Load()
+	g.avgEntry.Store(avg + (int64(bytes)-avg)/16)
+	if n := g.sinceSnap.Add(int64(bytes)); g.cfg.SnapshotBytes > 0 && n >= g.cfg.SnapshotBytes {
+		select {
+		case g.snapshots <- struct{}{}:
+		default: // one is due already
+		}
+	}
+}
+
+// runSnapshots takes the snapshots that onApply asks for.
+func (g *Group) runSnapshots() {
+	for {
+		select {
+		case <-g.done:
+			return
+		case <-g.snapshots:
+		}
+		if g.sinceSnap.Load() < g.cfg.SnapshotBytes {
+			continue // somebody else took one
+		}
+		if err := g.Snapshot(context.Background()); err != nil && !g.isClosed() {
+			g.cfg.Logger.Warn("snapshot not taken; tried again later", "log", g.cfg.Group, "err", err)
+		}
+	}
+}
+
+// Snapshot persists the FSM's state now and cuts the log behind it. It returns when that is durable. A snapshot that is
+// under way is waited for, at most until ctx ends; the snapshot itself is not given up then.
+func (g *Group) Snapshot(ctx context.Context) error {
+	select {
+	case g.snapMu <- struct{}{}:
+	case <-ctx.Done():
+		return dataflow.Errorf(dataflow.ReasonDeadline, "log %s: a snapshot is under way: %w", g.cfg.Group, context.Cause(ctx))
+	}
+	defer func() { <-g.snapMu }()
+	g.sinceSnap.Store(0)
+	rc := g.raft.ReloadableConfig()
+	rc.TrailingLogs = g.trailingEntries()
+	if err := g.raft.ReloadConfig(rc); err != nil {
+		return fmt.Errorf("log %s: %w", g.cfg.Group, err)
+	}
+	if err := g.raft.Snapshot().Error(); err != nil && !errors.Is(err, raft.ErrNothingNewToSnapshot) {
+		return fmt.Errorf("snapshot of log %s: %w", g.cfg.Group, err)
+	}
+	return nil
+}
+
+// trailingEntries turns TrailingBytes into entries, which is what the library counts.
+func (g *Group) trailingEntries() uint64 {
+	n := g.cfg.TrailingBytes / max(g.avgEntry.Load(), 1)
+	return uint64(min(max(n, minTrailingEntries), maxTrailingEntries))
+}

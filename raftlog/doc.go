@@ -1,0 +1,28 @@
+// Package raftlog is Weir's replicated log: it runs one Raft group over hashicorp/raft and hides that library's types and
+// traps from everything above it.
+//
+// A Group takes commands (Propose) and hands every committed one, in log order, to its FSM on all members. The meta log
+// (raftlog/meta) and the shard logs (raftlog/shard) are such groups. Packages below: frame checksums commands,
+// logstore keeps the entries of all shard groups of a node in shared segment files, transport wraps the network.
+//
+// What holds for every group:
+//
+// R1. A command reaches Apply with exactly the bytes that were proposed, or not at all: each is framed with a CRC32C, and
+// an FSM that is handed a damaged frame is frozen and the group fails.
+//
+// R2. Propose says what is known. NOT_LEADER, OVERLOADED, TOO_LARGE and SHUTTING_DOWN mean that nothing was written;
+// OUTCOME_UNKNOWN means that the command may or may not be applied, now or later. There is no third kind of failure.
+//
+// R3. A durable write that fails or overruns Config.WriteDeadline is final. The group sends nothing any more, steps
+// down, closes Failed, and the node must stop: what such a write left on the disk is unknown until the files are read
+// again. (hashicorp/raft by itself lets a leader with a hung disk keep its lease, and a node that cannot write win
+// elections.)
+//
+// R4. FSMs are applied by one goroutine and see neither clock nor context (P1).
+//
+// R5. Snapshots are taken by the bytes applied since the last one, never by the clock; the log is cut behind them, and
+// at least two snapshots are kept, so that a damaged newest one can be survived where the log still reaches back.
+//
+// Non-goals: leadership transfer (a failed one wedges hashicorp/raft v1.8.0 for good), reads on followers, membership
+// changes from this package's API as long as groups have one member.
+package raftlog

@@ -1,0 +1,111 @@
+package raftlog
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// currentTermKey is the key under which hashicorp/raft stores its term. It panics when that write fails.
+const currentTermKey = "CurrentTerm"
+
+// guard stands between hashicorp/raft and a log store. It bounds the time of every durable write and makes the first
+// failure final (R3).
+//
+// Two answers of a failed guard are made up, because the library would end the process otherwise: the term is "stored",
+// and an unreadable entry is a no-op. Neither can do harm: the transport is cut and the FSM frozen before the answer is
+// given, and no vote or entry is stored any more, so nothing is ever granted or acknowledged on the strength of them.
+type guard struct {
+	LogStore
+	deadline time.Duration
+	fail     func(error)
+	failed   atomic.Bool
+	writes   sync.WaitGroup // writes under way, overrun ones included
+}
+
+var errGuardFailed = errors.New("raftlog: an earlier durable write failed")
+
+// run does one durable write.
+func (g *guard) run(what string, write func() error) error {
+	if g.failed.Load() {
+		return errGuardFailed
+	}
+	done := make(chan error, 1)
+	g.writes.Go(func() { done <- write() })
+	timer := time.NewTimer(g.deadline)
+	defer timer.Stop()
+	var err error
+	select {
+	case err = <-done:
+	case <-timer.C:
+		err = fmt.Errorf("%w: %v", ErrWriteDeadline, g.deadline)
+	}
+	if err != nil {
+		err = fmt.Errorf("%s: %w", what, err)
+		g.break_(err)
+	}
+	return err
+}
+
+// break_ makes the guard refuse everything from now on.
+func (g *guard) break_(err error) {
+	if g.failed.CompareAndSwap(false, true) {
+		g.fail(err)
+	}
+}
+
+// wait waits for the writes under way, at most for the given time, and says whether they ended.
+func (g *guard) wait(d time.Duration) bool {
+	done := make(chan struct{})
+	go func() { g.writes.Wait(); close(done) }() // ends with the writes, as their goroutines do
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// GetLog implements raft.LogStore.
+func (g *guard) GetLog(index uint64, l *raft.Log) error {
+	err := g.LogStore.GetLog(index, l)
+	if err == nil || errors.Is(err, raft.ErrLogNotFound) {
+		return err
+	}
+	g.break_(fmt.Errorf("read entry %d: %w", index, err))
+	*l = raft.Log{Index: index, Type: raft.LogNoop}
+	return nil
+}
+
+// StoreLog implements raft.LogStore.
+func (g *guard) StoreLog(l *raft.Log) error { return g.StoreLogs([]*raft.Log{l}) }
+
+// StoreLogs implements raft.LogStore.
+func (g *guard) StoreLogs(logs []*raft.Log) error {
+	return g.run("store entries", func() error { return g.LogStore.StoreLogs(logs) })
+}
+
+// DeleteRange implements raft.LogStore.
+func (g *guard) DeleteRange(lo, hi uint64) error {
+	return g.run("delete entries", func() error { return g.LogStore.DeleteRange(lo, hi) })
+}
+
+// Set implements raft.StableStore.
+func (g *guard) Set(key, val []byte) error {
+	return g.run("store vote", func() error { return g.LogStore.Set(key, val) })
+}
+
+// SetUint64 implements raft.StableStore.
+func (g *guard) SetUint64(key []byte, val uint64) error {
+	err := g.run("store term", func() error { return g.LogStore.SetUint64(key, val) })
+	if err != nil && string(key) == currentTermKey {
+		return nil // see the type's comment
+	}
+	return err
+}

@@ -1,0 +1,155 @@
+package raftlog
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/hashicorp/raft"
+	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/raftlog/frame"
+)
+
+// Pending is a command that was handed to the log and whose outcome is not known yet.
+type Pending struct {
+	g      *Group
+	frame  []byte // nil: a barrier
+	future raft.Future
+
+	done  chan struct{} // closed when the fields below are set
+	index dataflow.LogIndex
+	value any
+	err   error
+}
+
+// Done is closed when the outcome is known; Wait then returns at once.
+func (p *Pending) Done() <-chan struct{} { return p.done }
+
+// Wait returns the index at which the command was applied and what the FSM answered. When ctx ends first, the error is
+// OUTCOME_UNKNOWN, and the command may still be applied later.
+func (p *Pending) Wait(ctx context.Context) (dataflow.LogIndex, any, error) {
+	select {
+	case <-p.done:
+		return p.index, p.value, p.err
+	default:
+	}
+	select {
+	case <-p.done:
+		return p.index, p.value, p.err
+	case <-ctx.Done():
+		return 0, nil, p.g.errUnknown(context.Cause(ctx))
+	}
+}
+
+// Propose appends a command to the log and returns when this node's FSM has applied it: the index and the FSM's answer.
+// cmd is copied. Errors are as rule R2 says, and DEADLINE when ctx had ended before anything was done.
+func (g *Group) Propose(ctx context.Context, cmd []byte) (dataflow.LogIndex, any, error) {
+	if err := g.checkCtx(ctx); err != nil {
+		return 0, nil, err
+	}
+	p, err := g.Submit(cmd)
+	if err != nil {
+		return 0, nil, err
+	}
+	return p.Wait(ctx)
+}
+
+// Submit hands a command to the log without waiting. Commands submitted one after another enter the log in that order,
+// if at all: when leadership is lost, later ones may enter without earlier ones. cmd is copied.
+func (g *Group) Submit(cmd []byte) (*Pending, error) {
+	if len(cmd) > g.cfg.MaxEntryBytes {
+		return nil, dataflow.Errorf(dataflow.ReasonTooLarge, "log %s: a command of %d bytes is over the limit of %d bytes",
+			g.cfg.Group, len(cmd), g.cfg.MaxEntryBytes)
+	}
+	if !g.IsLeader() {
+		if g.isClosed() {
+			return nil, g.errClosed()
+		}
+		return nil, g.errNotLeader() // cheaper than asking the log, which decides in any case
+	}
+	return g.enqueue(&Pending{g: g, frame: frame.Append(make([]byte, 0, frame.Overhead+len(cmd)), cmd)})
+}
+
+// Barrier returns when the FSM has applied every command that was committed before, by this or an earlier leader. It
+// writes to the log, and its errors are Propose's.
+func (g *Group) Barrier(ctx context.Context) error {
+	if err := g.checkCtx(ctx); err != nil {
+		return err
+	}
+	p, err := g.enqueue(&Pending{g: g})
+	if err != nil {
+		return err
+	}
+	_, _, err = p.Wait(ctx)
+	return err
+}
+
+func (g *Group) checkCtx(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return dataflow.Errorf(dataflow.ReasonDeadline, "log %s: nothing was proposed: %w", g.cfg.Group, context.Cause(ctx))
+	}
+	return nil
+}
+
+// enqueue takes a place for p, or refuses it.
+func (g *Group) enqueue(p *Pending) (*Pending, error) {
+	p.done = make(chan struct{})
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.mu.closed {
+		return nil, g.errClosed()
+	}
+	if g.mu.pending >= g.cfg.MaxPending || g.mu.pending > 0 && g.mu.pendingBytes+int64(len(p.frame)) > g.cfg.MaxPendingBytes {
+		return nil, dataflow.Errorf(dataflow.ReasonOverloaded, "log %s: %d commands of %d bytes are waiting",
+			g.cfg.Group, g.mu.pending, g.mu.pendingBytes).WithRetry(retryOverload)
+	}
+	g.mu.pending++
+	g.mu.pendingBytes += int64(len(p.frame))
+	g.queue <- p // never blocks: the channel holds MaxPending
+	return p, nil
+}
+
+// runQueue hands commands to hashicorp/raft, in order. It blocks while Raft writes.
+func (g *Group) runQueue() {
+	defer close(g.inflight)
+	for p := range g.queue {
+		if p.frame == nil {
+			p.future = g.raft.Barrier(0)
+		} else {
+			p.future = g.raft.Apply(p.frame, 0)
+		}
+		g.inflight <- p // never blocks: the channel holds MaxPending
+	}
+}
+
+// runInflight waits for outcomes, in order, which is also the order in which they come.
+func (g *Group) runInflight() {
+	for p := range g.inflight {
+		g.settle(p, p.future.Error())
+	}
+}
+
+// settle publishes p's outcome and frees its place.
+func (g *Group) settle(p *Pending, err error) {
+	if err != nil {
+		p.err = g.proposeError(err)
+	} else if f, ok := p.future.(raft.ApplyFuture); ok && p.frame != nil {
+		p.index = dataflow.LogIndex(f.Index())
+		if r, ok := f.Response().(applyResult); ok {
+			p.value = r.value
+			if r.err != nil {
+				p.err = g.errUnknown(r.err)
+			}
+		} else {
+			p.err = g.errUnknown(fmt.Errorf("the state machine answered %T", f.Response()))
+		}
+	}
+	close(p.done)
+	g.mu.Lock()
+	g.mu.pending--
+	g.mu.pendingBytes -= int64(len(p.frame))
+	idle := g.mu.closed && g.mu.pending == 0
+	g.mu.Unlock()
+	if idle {
+		close(g.idle)
+	}
+}

@@ -1,0 +1,137 @@
+// Package transport wraps the Raft transports that Weir uses, and mends what hashicorp/raft v1.8.0 gets wrong with them.
+//
+// T1. Heartbeats go through Raft's main goroutine. The library offers a fast path that handles them on the transport's
+// goroutine, where they change term and state without a lock; replicas can then apply different commands at one index
+// (hashicorp/raft#695). Wrap takes the fast path away from every transport, so no transport may be used unwrapped.
+//
+// T2. A node whose durable writes fail must not speak any more: Cut makes every outgoing call fail, so that no term,
+// vote or entry leaves which the node could not keep.
+//
+// The price of T1: a heartbeat waits behind the log write in progress, so heartbeat timeouts of groups with several
+// members must exceed the slowest write that is still considered healthy.
+package transport
+
+import (
+	"errors"
+	"io"
+	"sync/atomic"
+
+	"github.com/hashicorp/raft"
+)
+
+// ErrCut is what outgoing calls return after Cut.
+var ErrCut = errors.New("transport: this node cannot write durably and takes no part any more")
+
+// ErrNoPreVote is returned for a pre-vote over a transport that does not carry them; see PreVote.
+var ErrNoPreVote = errors.New("transport: pre-vote is not supported")
+
+// Transport is a raft.Transport that obeys T1 and T2. It is safe for concurrent use.
+type Transport struct {
+	raft.Transport
+	cut atomic.Bool
+}
+
+var (
+	_ raft.Transport   = (*Transport)(nil)
+	_ raft.WithPreVote = (*Transport)(nil)
+	_ raft.WithClose   = (*Transport)(nil)
+)
+
+// Wrap returns t as Raft must see it. Closing the wrapper closes t.
+func Wrap(t raft.Transport) *Transport { return &Transport{Transport: t} }
+
+// NewLocal returns a transport for a group with one member: it has an address and reaches nobody.
+func NewLocal(addr string) raft.Transport {
+	_, t := raft.NewInmemTransport(raft.ServerAddress(addr))
+	return t
+}
+
+// Cut makes every later outgoing call fail with ErrCut (T2). It cannot be undone.
+func (t *Transport) Cut() { t.cut.Store(true) }
+
+// PreVote says whether the wrapped transport carries pre-votes. Where it does not, they must be switched off in Raft's
+// configuration, because Raft sees the methods of the wrapper.
+func (t *Transport) PreVote() bool {
+	_, ok := t.Transport.(raft.WithPreVote)
+	return ok
+}
+
+// SetHeartbeatHandler does nothing (T1).
+func (t *Transport) SetHeartbeatHandler(func(raft.RPC)) {}
+
+// Close closes the wrapped transport where it can be closed.
+func (t *Transport) Close() error {
+	if c, ok := t.Transport.(raft.WithClose); ok {
+		return c.Close()
+	}
+	return nil
+}
+
+// AppendEntriesPipeline implements raft.Transport.
+func (t *Transport) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddress) (raft.AppendPipeline, error) {
+	if t.cut.Load() {
+		return nil, ErrCut
+	}
+	p, err := t.Transport.AppendEntriesPipeline(id, target)
+	if err != nil {
+		return nil, err
+	}
+	return &pipeline{AppendPipeline: p, t: t}, nil
+}
+
+// AppendEntries implements raft.Transport.
+func (t *Transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	if t.cut.Load() {
+		return ErrCut
+	}
+	return t.Transport.AppendEntries(id, target, args, resp)
+}
+
+// RequestVote implements raft.Transport.
+func (t *Transport) RequestVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
+	if t.cut.Load() {
+		return ErrCut
+	}
+	return t.Transport.RequestVote(id, target, args, resp)
+}
+
+// RequestPreVote implements raft.WithPreVote.
+func (t *Transport) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
+	if t.cut.Load() {
+		return ErrCut
+	}
+	p, ok := t.Transport.(raft.WithPreVote)
+	if !ok {
+		return ErrNoPreVote
+	}
+	return p.RequestPreVote(id, target, args, resp)
+}
+
+// InstallSnapshot implements raft.Transport.
+func (t *Transport) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
+	if t.cut.Load() {
+		return ErrCut
+	}
+	return t.Transport.InstallSnapshot(id, target, args, resp, data)
+}
+
+// TimeoutNow implements raft.Transport.
+func (t *Transport) TimeoutNow(id raft.ServerID, target raft.ServerAddress, args *raft.TimeoutNowRequest, resp *raft.TimeoutNowResponse) error {
+	if t.cut.Load() {
+		return ErrCut
+	}
+	return t.Transport.TimeoutNow(id, target, args, resp)
+}
+
+// pipeline is an AppendPipeline that obeys T2.
+type pipeline struct {
+	raft.AppendPipeline
+	t *Transport
+}
+
+func (p *pipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
+	if p.t.cut.Load() {
+		return nil, ErrCut
+	}
+	return p.AppendPipeline.AppendEntries(args, resp)
+}
