@@ -2,6 +2,7 @@ package dataflow
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -207,34 +208,35 @@ func unknownOption(of, name string, known []string) *Error {
 		WithHint("the options are %s", strings.Join(known, ", ")).WithMeta("option", name)
 }
 
-func parseDurationIn(v string, min, max time.Duration, out *time.Duration) error {
+func parseDurationIn(v string, low, high time.Duration, out *time.Duration) error {
 	d, err := ParseDuration(v)
 	if err != nil {
 		return err
 	}
-	if d < min || d > max {
-		return fmt.Errorf("%q is not between %s and %s", v, min, max)
+	if d < low || d > high {
+		return fmt.Errorf("%q is not between %s and %s", v, low, high)
 	}
 	*out = d
 	return nil
 }
 
-func parseIntIn(v string, min, max int, out *int) error {
+func parseIntIn(v string, low, high int, out *int) error {
 	n, err := strconv.Atoi(v)
 	if err != nil {
 		return fmt.Errorf("%q is not a whole number", v)
 	}
-	if n < min || n > max {
-		if min == max {
-			return fmt.Errorf("%d is not possible yet; only %d is", n, min)
+	if n < low || n > high {
+		if low == high {
+			return fmt.Errorf("%d is not possible yet; only %d is", n, low)
 		}
-		return fmt.Errorf("%d is not between %d and %d", n, min, max)
+		return fmt.Errorf("%d is not between %d and %d", n, low, high)
 	}
 	*out = n
 	return nil
 }
 
-// ParseDuration reads a length of time as people write it: '100 ms', '7 days', '1 h 30 min', '1h30m'. A day has 24 hours.
+// ParseDuration reads a length of time as people write it: '100 ms', '7 days', '1 h 30 min', '1h30m'. A day has 24 hours. The result
+// is in whole microseconds.
 func ParseDuration(s string) (time.Duration, error) {
 	bad := fmt.Errorf("%q is not a length of time such as '100 ms' or '7 days'", s)
 	rest := strings.TrimSpace(s)
@@ -256,10 +258,10 @@ func ParseDuration(s string) (time.Duration, error) {
 			return 0, bad
 		}
 		part := f * float64(u)
-		if part > float64(maxOptionDuration) || total+time.Duration(part) > maxOptionDuration {
+		if part > float64(maxOptionDuration-total) {
 			return 0, fmt.Errorf("%q is longer than 100 years", s)
 		}
-		total += time.Duration(part)
+		total += time.Duration(math.Round(part/float64(time.Microsecond))) * time.Microsecond
 		rest = tail
 	}
 	return total, nil

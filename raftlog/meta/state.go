@@ -14,12 +14,13 @@ const KeepSuperseded = 10 * time.Second
 
 // Limits of what one group or pipeline may hold in the meta log, so that no client can grow it without bound.
 const (
-	MaxLeases    = 1000           // leases of one pipeline
-	MaxLeaseTime = 24 * time.Hour // longest life of a lease without renewal
-	MaxSkipRows  = 10_000         // rows on a pipeline's skip list
-	MaxPipelines = 1000
-	MaxStreams   = 10_000
-	MaxAttempts  = 1 << 20 // attempt numbers of one block
+	MaxLeases       = 1000           // leases of one pipeline
+	MaxLeaseTime    = 24 * time.Hour // longest life of a lease without renewal
+	MaxSkipRows     = 10_000         // rows on a pipeline's skip list
+	MaxPipelines    = 1000
+	MaxStreams      = 10_000
+	MaxAttempts     = 1 << 20 // attempt numbers of one block
+	MaxProducerName = 256     // bytes of a producer's name
 )
 
 // State is the meta log's state after entry Index. It is immutable, with all that it points to.
@@ -102,7 +103,6 @@ type Pipeline struct {
 
 	Skip []dataflow.SourceRow // rows that the tasks leave out; ascending
 
-	options   []dataflow.Option // as given, one per name, ascending
 	nextLease uint64
 }
 
@@ -201,7 +201,7 @@ func (s *State) StreamHolders(id dataflow.StreamID) []Holder {
 		if !p.ReadsStream(id) || p.ClaimExpired {
 			continue
 		}
-		h := Holder{Pipeline: p.UID, Name: p.Name, State: p.State, Positions: dataflow.Positions{}, Until: s.claimEnd(p, st)}
+		h := Holder{Pipeline: p.UID, Name: p.Name, State: p.State, Positions: dataflow.Positions{}, Until: s.claimEnd(p)}
 		floor := p.Floor().Positions
 		for shard := range s.Shards {
 			k := dataflow.StreamShard{Stream: id, Shard: dataflow.ShardID(shard)}
@@ -212,12 +212,19 @@ func (s *State) StreamHolders(id dataflow.StreamID) []Holder {
 	return out
 }
 
-// claimEnd returns when p, if it is not active, loses its claim on st's rows; 0 = not while it is active.
-func (s *State) claimEnd(p *Pipeline, st *Stream) int64 {
+// claimEnd returns when p, if it is not active, loses its claim on the rows of all its streams: after the shortest grace
+// among them, because a pipeline that lacks rows of one cannot go on. 0 = not while it is active, or reads nothing.
+func (s *State) claimEnd(p *Pipeline) int64 {
 	if p.State.Active() {
 		return 0
 	}
-	return p.StateSince + st.Options.Grace.Microseconds()
+	var end int64
+	for _, id := range p.Reads {
+		if e := p.StateSince + s.Streams[id].Options.Grace.Microseconds(); end == 0 || e < end {
+			end = e
+		}
+	}
+	return end
 }
 
 func compare[T ~uint64 | ~uint32](a, b T) int {

@@ -1,0 +1,144 @@
+package meta
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/weirdb/weir/dataflow"
+	metav1 "github.com/weirdb/weir/proto/weir/meta/v1"
+)
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
+
+func emptyState() *State {
+	return &State{
+		NextStream: 1, NextPipeline: 1,
+		Streams: map[dataflow.StreamID]*Stream{}, Pipelines: map[dataflow.PipelineUID]*Pipeline{},
+		streamNames: map[string]dataflow.StreamID{}, pipelineNames: map[string]dataflow.PipelineUID{},
+	}
+}
+
+func (s *State) bootstrap(c *metav1.Bootstrap) (any, error) {
+	if c.Shards < 1 || c.Shards > dataflow.MaxShards {
+		return nil, dataflow.Errorf(dataflow.ReasonRequestInvalid, "a group has 1 to %d shards, not %d", dataflow.MaxShards, c.Shards)
+	}
+	switch {
+	case s.Shards == 0:
+		s.ClusterID, s.Shards = c.ClusterId, int(c.Shards)
+	case s.Shards != int(c.Shards):
+		return nil, dataflow.Errorf(dataflow.ReasonRequestInvalid, "this group was made with %d shards, which cannot become %d", s.Shards, c.Shards).
+			WithHint("start the server without --shards, or with an empty data directory")
+	}
+	return none{}, nil
+}
+
+func (s *State) createStream(c *metav1.CreateStream) (any, error) {
+	want, err := decodeStream(c.Definition)
+	if err != nil {
+		return nil, err
+	}
+	st, created, err := s.ensureStream(want)
+	if err != nil {
+		return nil, err
+	}
+	return streamResult{st, created}, nil
+}
+
+// ensureStream returns the stream that want describes, creating it when there is none of its name.
+func (s *State) ensureStream(want *Stream) (st *Stream, created bool, err error) {
+	if have, err := s.Stream(want.Name); err == nil {
+		if diff := streamDifference(have, want); diff != "" {
+			return nil, false, dataflow.Errorf(dataflow.ReasonStreamConflict, "stream %s exists and differs: %s", want.Name, diff).
+				WithMeta("stream", want.Name)
+		}
+		return have, false, nil
+	}
+	if len(s.Streams) >= MaxStreams {
+		return nil, false, dataflow.Errorf(dataflow.ReasonTooLarge, "the group has %d streams, which is the limit", MaxStreams)
+	}
+	st = want
+	st.ID, st.CreatedAt = s.NextStream, s.Now
+	s.NextStream++
+	s.Streams = maps.Clone(s.Streams)
+	s.Streams[st.ID] = st
+	s.streamNames = maps.Clone(s.streamNames)
+	s.streamNames[st.Name] = st.ID
+	return st, true, nil
+}
+
+// streamDifference says in what a definition differs from the existing stream; "" when they are equal.
+func streamDifference(have, want *Stream) string {
+	var diff []string
+	if !have.Schema.Equal(want.Schema) {
+		diff = append(diff, fmt.Sprintf("it has the columns %s, not %s", have.Schema, want.Schema))
+	}
+	if !slices.Equal(have.PartitionBy, want.PartitionBy) {
+		diff = append(diff, fmt.Sprintf("it has PARTITION BY %s, not %s", have.partitionNames(), want.partitionNames()))
+	}
+	was, is := have.Options.List(), want.Options.List()
+	for i := range was {
+		if was[i] != is[i] {
+			diff = append(diff, fmt.Sprintf("its %s is %s, not %s", was[i].Name, was[i].Value, is[i].Value))
+		}
+	}
+	return strings.Join(diff, "; ")
+}
+
+func (st *Stream) partitionNames() string {
+	names := make([]string, len(st.PartitionBy))
+	for i, c := range st.PartitionBy {
+		names[i] = st.Schema[c].Name
+	}
+	return "(" + strings.Join(names, ", ") + ")"
+}
+
+func (s *State) sealStream(c *metav1.SealStream) (any, error) {
+	st, err := s.Stream(c.Name)
+	if err != nil || st.Sealed {
+		return st, err
+	}
+	sealed := *st
+	sealed.Sealed = true
+	s.Streams = maps.Clone(s.Streams)
+	s.Streams[sealed.ID] = &sealed
+	return &sealed, nil
+}
+
+func (s *State) dropStream(c *metav1.DropStream) (any, error) {
+	st, err := s.Stream(c.Name)
+	if err != nil {
+		return nil, err
+	}
+	var readers []string
+	for _, p := range s.PipelineList() {
+		if p.ReadsStream(st.ID) {
+			readers = append(readers, p.Name)
+		}
+	}
+	if len(readers) > 0 {
+		names := strings.Join(readers, ", ")
+		return nil, dataflow.Errorf(dataflow.ReasonStreamInUse, "stream %s is read by %s", st.Name, names).
+			WithHint("delete the pipelines first: weir pipeline delete %s", readers[0]).WithMeta("stream", st.Name).WithMeta("pipelines", names)
+	}
+	s.Streams = maps.Clone(s.Streams)
+	delete(s.Streams, st.ID)
+	s.streamNames = maps.Clone(s.streamNames)
+	delete(s.streamNames, st.Name)
+	return st.ID, nil
+}
+
+func (s *State) openProducer(c *metav1.OpenProducer) (any, error) {
+	if c.Name == "" || len(c.Name) > MaxProducerName || len(c.Instance) > MaxProducerName {
+		return nil, dataflow.Errorf(dataflow.ReasonNameInvalid, "a producer's name has 1 to %d bytes", MaxProducerName)
+	}
+	p := s.producers.get(c.Name)
+	if p.epoch > 0 && p.instance == c.Instance && c.Instance != "" {
+		return p.epoch, nil
+	}
+	p = producer{epoch: p.epoch + 1, instance: c.Instance}
+	s.producers = s.producers.with(c.Name, p)
+	return p.epoch, nil
+}
