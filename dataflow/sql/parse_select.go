@@ -1,0 +1,494 @@
+package sql
+
+// query parses [WITH …] SELECT … .
+func (p *parser) query() *Select {
+	s := &Select{Source: p.src}
+	p.nested(p.peek().at, func() {
+		if p.accept("with") {
+			p.ctes(s)
+		}
+		switch t := p.peek(); {
+		case t.word("select"):
+			s.At = p.next().at
+			p.selectBody(s)
+		case t.punct("("):
+			p.unsupported(t.at, "a query in parentheses is not supported here: write SELECT … without them")
+		case t.word("values"):
+			p.unsupported(t.at, "VALUES is not supported: a SELECT reads a stream, view or table")
+		case t.word("table"):
+			p.unsupported(t.at, "TABLE is not supported: write SELECT * FROM …")
+		case t.word("create") || t.word("set"):
+			p.unsupported(t.at, "%s is not a query: put it into a file and run weir deploy", p.upper(t))
+		case t.kind == kindWord && refusedStatements[t.text] != "":
+			p.unsupported(t.at, "%s: %s", p.upper(t), refusedStatements[t.text])
+		default:
+			p.expected("SELECT", "SELECT", "WITH")
+		}
+	})
+	return s
+}
+
+// ctes parses name [(columns)] AS (query), … .
+func (p *parser) ctes(s *Select) {
+	if t := p.peek(); t.word("recursive") {
+		p.unsupported(t.at, "WITH RECURSIVE is not supported")
+	}
+	for {
+		c := CTE{Name: p.definedName("the name of a query")}
+		if p.isPunct("(") {
+			c.Columns = p.nameList("a column's name")
+		}
+		p.expect("as")
+		if !p.accept("not", "materialized") { // hints to an optimizer: they change no result
+			p.accept("materialized")
+		}
+		open := p.peek().at
+		if !p.expectPunct("(") {
+			return
+		}
+		c.Query = p.query()
+		p.closeQuery(open)
+		s.With = append(s.With, c)
+		if !p.acceptPunct(",") {
+			return
+		}
+	}
+}
+
+// closeQuery consumes the ) behind a subquery, or refuses by name what stands there.
+func (p *parser) closeQuery(open Span) {
+	if !p.isPunct(")") {
+		p.refuseClause()
+	}
+	p.closeParen(open, "")
+}
+
+// refuseClause fails when a clause comes next that SELECT has elsewhere, or that stands in the wrong place.
+func (p *parser) refuseClause() {
+	t := p.peek()
+	if t.kind != kindWord || p.err != nil {
+		return
+	}
+	if t.text == "left" || t.text == "right" {
+		if next := p.peekAt(1); !next.word("join") && !next.word("outer") {
+			return
+		}
+	}
+	if instead := refusedClauses[t.text]; instead != "" {
+		p.unsupported(t.at, "%s: %s", p.upper(t), instead)
+	}
+	for _, clause := range []string{"from", "where", "group", "having", "order", "limit", "offset"} {
+		if t.text == clause {
+			p.failf(t.at, "%s stands in the wrong place or twice: the order is SELECT, FROM, WHERE, GROUP BY, HAVING, ORDER BY, LIMIT, OFFSET", p.upper(t))
+		}
+	}
+}
+
+// The keywords that may follow each part of a SELECT, for near misses.
+var (
+	afterItems = []string{"FROM", "AS", "WHERE", "GROUP", "ORDER"}
+	afterFrom  = []string{"WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "CROSS"}
+)
+
+func (p *parser) selectBody(s *Select) {
+	p.selectDistinct(s)
+	for {
+		if t := p.peek(); t.word("from") && p.err == nil {
+			what := "expected an expression, found FROM"
+			if len(s.Items) > 0 {
+				what += ": remove the comma before it"
+			}
+			p.failf(t.at, "%s", what)
+		}
+		s.Items = append(s.Items, p.item())
+		if !p.acceptPunct(",") {
+			break
+		}
+	}
+	if t := p.peek(); t.word("into") {
+		p.refuseClause()
+	}
+	if p.accept("from") {
+		s.From = p.from()
+	}
+	if p.accept("where") {
+		s.Where = p.expression()
+	}
+	if p.is("group") {
+		p.groupBy(s)
+	}
+	if t := p.peek(); p.accept("having") {
+		s.HavingAt = t.at
+		s.Having = p.expression()
+	}
+	p.orderBy(s)
+	p.limit(s)
+	p.selectEnd(s)
+}
+
+// selectEnd fails unless what follows can follow a SELECT.
+func (p *parser) selectEnd(s *Select) {
+	t := p.peek()
+	if t.kind == kindEnd || t.punct(")") || t.punct(";") || t.word("with") {
+		return
+	}
+	p.refuseClause()
+	switch {
+	case t.punct(",") && s.From != nil:
+		p.failf(t.at, "expected the next clause, found a comma: remove it")
+	case s.From == nil:
+		p.expected("FROM", afterItems...)
+	case s.Where == nil && s.GroupBy == nil:
+		p.expected("WHERE, GROUP BY, ORDER BY, LIMIT or the end of the SELECT", afterFrom...)
+	default:
+		p.expected("an operator, the next clause or the end of the SELECT", "GROUP", "HAVING", "ORDER", "LIMIT", "AND", "OR")
+	}
+}
+
+func (p *parser) selectDistinct(s *Select) {
+	t := p.peek()
+	if p.accept("all") {
+		return
+	}
+	if p.accept("distinct") {
+		s.Distinct, s.DistinctAt = true, t.at
+		if on := p.peek(); on.word("on") {
+			p.unsupported(on.at, "DISTINCT ON is not there yet: write GROUP BY with min, max or another aggregate")
+		}
+	}
+	if t := p.peek(); t.word("top") && p.peekAt(1).kind == kindInteger {
+		p.unsupported(t.at, "TOP is not supported: write LIMIT at the end")
+	}
+}
+
+// item parses one expression of the SELECT list.
+func (p *parser) item() Item {
+	start := p.peek().at
+	if p.acceptOp("*") {
+		return Item{Star: true, At: start}
+	}
+	if t := p.peek(); (t.kind == kindWord || t.kind == kindQuoted) && p.nextPunct(".") && p.peekAt(2).op("*") {
+		p.next()
+		p.next()
+		p.next()
+		return Item{Star: true, Qualifier: t.text, At: p.since(start)}
+	}
+	it := Item{Expr: p.expression()}
+	it.Alias = p.itemAlias()
+	it.At = p.since(start)
+	return it
+}
+
+// itemAlias parses [AS] name. After AS every word is a name.
+func (p *parser) itemAlias() *Ident {
+	if p.accept("as") {
+		t := p.peek()
+		if t.kind == kindWord || t.kind == kindQuoted {
+			p.next()
+			return &Ident{t.text, t.at}
+		}
+		p.expected("a name after AS")
+		return nil
+	}
+	t := p.peek()
+	if t.kind == kindQuoted || t.kind == kindWord && !isReserved(t) && !notBareAlias[t.text] {
+		if Nearest(t.text, []string{"from"}) != "" { // SELECT a FORM s
+			if next := p.peekAt(1); next.kind == kindWord && !isReserved(next) {
+				p.expected("FROM", "FROM")
+			}
+		}
+		p.next()
+		return &Ident{t.text, t.at}
+	}
+	return nil
+}
+
+// from parses the table and the set-returning functions behind it.
+func (p *parser) from() *From {
+	start := p.peek().at
+	f := &From{}
+	p.accept("only")
+	switch t := p.peek(); {
+	case t.punct("("):
+		p.next()
+		if inner := p.peek(); !inner.word("select") && !inner.word("with") && !inner.punct("(") {
+			if inner.kind == kindWord && refusedStatements[inner.text] != "" {
+				p.query()
+			}
+			p.expected("SELECT after ( in FROM", "SELECT")
+		}
+		f.Subquery = p.query()
+		p.closeQuery(t.at)
+	case p.startsSetFunction(0), t.word("lateral"):
+		p.unsupported(t.at, "FROM starts with a stream, view or table: write FROM s, UNNEST(…) AS t(x)")
+	case (t.kind == kindWord || t.kind == kindQuoted) && p.nextPunct("("):
+		p.unsupported(t.at, "%s(…) is not supported in FROM: only UNNEST and regexp_split_to_table are, after a stream, view or table", t.text)
+	default:
+		n := p.qualifiedName("the name of a stream, view or table")
+		f.Name = &n
+	}
+	f.Alias, f.Columns = p.tableAlias()
+	f.At = p.since(start)
+	p.fromRest(f)
+	return f
+}
+
+// fromRest parses what follows the first table of FROM.
+func (p *parser) fromRest(f *From) {
+	for p.err == nil {
+		t := p.peek()
+		switch {
+		case t.punct(","):
+			p.next()
+			p.accept("lateral")
+			p.unnest(f, t.at)
+		case t.word("cross") && p.nextIs("join"):
+			p.next()
+			p.next()
+			p.accept("lateral")
+			p.unnest(f, p.since(t.at))
+		case t.word("tablesample"):
+			p.unsupported(t.at, "TABLESAMPLE is not supported")
+		case t.word("as") && p.nextIs("of"), t.word("for") && p.nextIs("system_time"):
+			p.unsupported(t.at, "AS OF is not supported: a request names the checkpoint that it reads")
+		default:
+			p.refuseJoin()
+			return
+		}
+	}
+}
+
+func (p *parser) refuseJoin() {
+	switch t := p.peek(); {
+	case t.word("join"), t.word("inner"), t.word("full"), t.word("natural"):
+		p.refuseClause()
+	case t.word("left"), t.word("right"):
+		p.refuseClause()
+	case t.word("cross"):
+		p.next()
+		p.expected("JOIN after CROSS", "JOIN")
+	}
+}
+
+// unnest parses UNNEST(e) or regexp_split_to_table(…) with its alias. Anything else there would be a join.
+func (p *parser) unnest(f *From, at Span) {
+	t := p.peek()
+	if !p.startsSetFunction(0) {
+		if t.punct("(") || (t.kind == kindWord || t.kind == kindQuoted) && !isReserved(t) {
+			p.unsupported(t.at, "a second table in FROM is a join: %s", joinNotYet)
+		}
+		p.expected("UNNEST(…)", "UNNEST")
+		return
+	}
+	e := p.expression()
+	call, ok := e.(*Call)
+	if !ok {
+		p.failf(e.Span(), "expected UNNEST(…) alone")
+		return
+	}
+	u := Unnest{Call: call, At: at.Join(e.Span())}
+	if o := p.peek(); o.word("with") && p.nextIs("ordinality") {
+		p.unsupported(o.at, "WITH ORDINALITY is not there yet")
+	}
+	u.Alias, u.Columns = p.tableAlias()
+	if p.is("on") && p.nextIs("true") {
+		p.next()
+		p.next()
+	}
+	f.Unnests = append(f.Unnests, u)
+}
+
+// startsSetFunction reports whether a set-returning function's call starts n tokens ahead.
+func (p *parser) startsSetFunction(n int) bool {
+	t := p.peekAt(n)
+	return (t.word("unnest") || t.word("regexp_split_to_table") || t.word("string_to_table") || t.word("generate_series")) && p.peekAt(n+1).punct("(")
+}
+
+// tableAlias parses [[AS] name [(columns)]].
+func (p *parser) tableAlias() (*Ident, []Ident) {
+	t := p.peek()
+	if t.word("as") && p.nextIs("of") {
+		return nil, nil
+	}
+	if !p.accept("as") {
+		if t.kind != kindQuoted && (t.kind != kindWord || isReserved(t)) {
+			return nil, nil
+		}
+		if n := Nearest(t.text, afterFrom); n != "" && p.peekAt(1).kind != kindEnd && p.looksLikeClause(n) {
+			p.expected(n, n)
+		}
+	}
+	id := p.name("a name for the table")
+	if !p.isPunct("(") {
+		return &id, nil
+	}
+	return &id, p.nameList("a column's name")
+}
+
+// looksLikeClause reports whether the next word, a near miss of the keyword, is followed by what follows the keyword
+// rather than by what follows an alias.
+func (p *parser) looksLikeClause(keyword string) bool {
+	next := p.peekAt(1)
+	switch keyword {
+	case "GROUP", "ORDER":
+		return next.word("by")
+	case "LIMIT":
+		return next.kind == kindInteger
+	case "CROSS":
+		return next.word("join")
+	}
+	return next.kind == kindWord && !isReserved(next) && !next.word("join")
+}
+
+// groupBy parses GROUP BY.
+func (p *parser) groupBy(s *Select) {
+	p.next()
+	if !p.expect("by") {
+		return
+	}
+	if t := p.peek(); t.word("all") || t.word("distinct") {
+		p.unsupported(t.at, "GROUP BY %s is not supported: write the columns", p.upper(t))
+	}
+	for {
+		t := p.peek()
+		switch {
+		case (t.word("rollup") || t.word("cube")) && p.nextPunct("("), t.word("grouping") && p.nextIs("sets"):
+			p.unsupported(t.at, "%s is not there yet: write one view per grouping", p.upper(t))
+		case t.punct("(") && p.nextPunct(")"):
+			p.unsupported(t.at, "GROUP BY () is not supported: leave it out; aggregates without GROUP BY give one row")
+		}
+		s.GroupBy = append(s.GroupBy, p.expression())
+		if !p.acceptPunct(",") {
+			return
+		}
+	}
+}
+
+// orderBy parses ORDER BY.
+func (p *parser) orderBy(s *Select) {
+	t := p.peek()
+	if !p.accept("order") {
+		return
+	}
+	if !p.expect("by") {
+		return
+	}
+	s.OrderAt = p.since(t.at)
+	for {
+		o := Order{Expr: p.expression()}
+		if u := p.peek(); u.word("using") {
+			p.unsupported(u.at, "ORDER BY … USING is not supported: write ASC or DESC")
+		}
+		if p.accept("desc") {
+			o.Desc = true
+		} else {
+			p.accept("asc")
+		}
+		o.NullsFirst = o.Desc
+		if p.accept("nulls") {
+			switch {
+			case p.accept("first"):
+				o.NullsFirst = true
+			case p.accept("last"):
+				o.NullsFirst = false
+			default:
+				p.expected("FIRST or LAST after NULLS", "FIRST", "LAST")
+			}
+		}
+		s.OrderBy = append(s.OrderBy, o)
+		if !p.acceptPunct(",") {
+			return
+		}
+	}
+}
+
+// limit parses LIMIT, OFFSET and FETCH FIRST, in any order.
+func (p *parser) limit(s *Select) {
+	for p.err == nil {
+		t := p.peek()
+		switch {
+		case p.accept("limit"):
+			p.limitOnce(s.Limit, t)
+			s.LimitAt = t.at
+			if p.accept("all") {
+				continue
+			}
+			s.Limit = p.expression()
+			if c := p.peek(); c.punct(",") {
+				p.unsupported(c.at, "LIMIT a, b is not supported: write LIMIT b OFFSET a")
+			}
+		case p.accept("offset"):
+			p.limitOnce(s.Offset, t)
+			s.OffsetAt = t.at
+			s.Offset = p.expression()
+			if !p.accept("rows") {
+				p.accept("row")
+			}
+		case t.word("fetch"):
+			p.limitOnce(s.Limit, t)
+			s.LimitAt = t.at
+			s.Limit = p.fetch()
+		default:
+			return
+		}
+	}
+}
+
+func (p *parser) limitOnce(have Expr, t token) {
+	if have != nil {
+		p.failf(t.at, "%s is given twice", p.upper(t))
+	}
+}
+
+// fetch parses FETCH {FIRST|NEXT} [n] {ROW|ROWS} ONLY.
+func (p *parser) fetch() Expr {
+	p.next()
+	if !p.accept("first") && !p.accept("next") {
+		p.expected("FIRST after FETCH", "FIRST", "NEXT")
+	}
+	var n Expr = &Literal{Kind: LiteralInteger, Text: "1", At: p.last}
+	if !p.is("row") && !p.is("rows") {
+		n = p.primary()
+	}
+	if !p.accept("rows") && !p.accept("row") {
+		p.expected("ROWS ONLY", "ROWS")
+	}
+	if t := p.peek(); t.word("with") {
+		p.unsupported(t.at, "WITH TIES is not supported")
+	}
+	p.expect("only")
+	return n
+}
+
+// qualifiedName parses a or a.b or a.b.c.
+func (p *parser) qualifiedName(what string) Name {
+	start := p.peek().at
+	n := Name{Parts: []Ident{p.name(what)}}
+	for p.err == nil && p.isPunct(".") {
+		dot := p.next()
+		t := p.peek()
+		if t.kind != kindWord && t.kind != kindQuoted {
+			p.expected("a name after the dot")
+			break
+		}
+		p.next()
+		n.Parts = append(n.Parts, Ident{t.text, t.at})
+		if len(n.Parts) > 3 {
+			p.failf(dot.at.Join(t.at), "a name has at most three parts")
+		}
+	}
+	n.At = p.since(start)
+	return n
+}
+
+// String prints the name with its dots.
+func (e *Name) String() string {
+	s := ""
+	for i, part := range e.Parts {
+		if i > 0 {
+			s += "."
+		}
+		s += part.Name
+	}
+	return s
+}
