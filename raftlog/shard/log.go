@@ -2,122 +2,268 @@ package shard
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"sync/atomic"
 
 	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/raftlog"
 )
 
-// Log is the log of one shard. All methods are safe for concurrent use.
+// Log is the log of one shard: the driver of its machine. All methods are safe for concurrent use.
+//
+// Methods that write propose an entry and return when it has been applied here. Their errors are those of
+// raftlog.Group.Propose (NOT_LEADER, OVERLOADED, TOO_LARGE, OUTCOME_UNKNOWN, …) and those that each names.
 type Log struct {
+	cfg   Config
+	group *raftlog.Group
+	cache *rowCache
+	bufs  sync.Pool // of *[]byte: entries being encoded
+
+	ctx     context.Context // ends with Close; the lifetime of the loops
+	cancel  context.CancelFunc
+	loops   sync.WaitGroup
+	due     chan struct{}     // asks maintain for a snapshot; holds one request
+	snapMu  chan struct{}     // held by the one who takes a snapshot; a channel, because it is held across I/O
+	kept    dataflow.LogIndex // the floor of the newest durable snapshot; the holder of snapMu's
+	failure chan error        // Failed; holds one error, then is closed
+
+	applied atomic.Uint64 // the last index that machine and replica have
+	since   atomic.Int64  // log bytes applied since the last snapshot was asked for
+	frozen  error         // why nothing is applied any more; only the apply goroutine touches it
+
+	mu struct {
+		sync.RWMutex
+		m        *machine  // changed by the apply goroutine only, which therefore reads it without the lock
+		err      error     // the first failure
+		snapshot persisted // the last one written, which need not have become durable
+	}
+	watch struct {
+		sync.Mutex
+		changed chan struct{} // closed and replaced when something was applied
+		taken   bool          // somebody has asked for changed
+	}
 }
 
-// Append is one batch of rows of one stream for this shard.
-type Append struct {
-	Stream dataflow.StreamID
-	Rows   []byte // batch.Encode; at most dataflow.MaxBatchBytes
-	Count  int    // rows in Rows, at least 1
-
-	// Producer, Epoch and First are set together (P8), or not at all.
-	Producer string
-	Epoch    dataflow.ProducerEpoch
-	First    dataflow.Seq // number of the first row, from 1
-
-	// IdempotencyKey makes a plain append retryable; "" = none. Not together with Producer.
-	IdempotencyKey string
-
-	Digest uint64 // of the rows' content, by which a re-send is told from other rows; 0 = the hash of Rows
-	Now    int64  // the leader's clock, µs since 1970; 0 = Config.Now
+// persisted describes a snapshot that was written.
+type persisted struct {
+	floor dataflow.LogIndex // the first entry that it refers to
+	size  int64             // bytes
 }
 
-// Appended is the answer to an append.
-type Appended struct {
-	// First and Next are the offsets of the batch: [First, Next). For a duplicate they are those of the first answer. For
-	// one so old that its place is not remembered First = Next, and the rows lie somewhere below Next.
-	First, Next dataflow.Offset
-	Duplicate   bool // all rows were known already; nothing was written
-	// Overlap: rows up to LastSeq were known already, those after it were not; nothing was written. The sender trims the
-	// known rows and sends the rest. First and Next say nothing.
-	Overlap    bool
-	LastSeq    dataflow.Seq // the producer's last known row afterwards; 0 without a producer
-	AppendTime int64        // log time of the batch, µs; for a duplicate that of the first answer, 0 if not remembered
+// Close stops the log and waits for its loops and for what is being applied. Whoever waits on Changed is not woken.
+func (l *Log) Close() error {
+	l.cancel()
+	err := l.group.Close()
+	l.loops.Wait()
+	if err != nil {
+		return fmt.Errorf("close log of shard %d: %w", l.cfg.Shard, err)
+	}
+	return nil
 }
 
-// Rows is a batch of rows as it was appended.
-type Rows struct {
-	First      dataflow.Offset
-	Count      int
-	AppendTime int64  // µs
-	Data       []byte // what Append.Rows was; shared, not to be changed
+// propose writes a command to the log and returns what it came to.
+func (l *Log) propose(ctx context.Context, c command) (outcome, error) {
+	buf, _ := l.bufs.Get().(*[]byte)
+	if buf == nil {
+		buf = new([]byte)
+	}
+	defer l.bufs.Put(buf)
+	*buf = appendEntry((*buf)[:0], c)
+	if _, err := decode(*buf); err != nil {
+		// An entry that nobody can apply would stop every replica for good.
+		return outcome{}, dataflow.Errorf(dataflow.ReasonInternal, "log of shard %d: a %T that does not decode: %w", l.cfg.Shard, c, err)
+	}
+	_, v, err := l.group.Propose(ctx, *buf) // copies it
+	if err != nil {
+		return outcome{}, err
+	}
+	out, ok := v.(outcome)
+	if !ok {
+		return outcome{}, fmt.Errorf("log of shard %d: an entry came to a %T", l.cfg.Shard, v)
+	}
+	return out, out.err
 }
 
-// TrimReason says why rows were dropped. Stored; append-only.
-type TrimReason uint8
+// fsm is the log as its Raft group sees it. Only the apply goroutine calls its methods.
+type fsm struct{ *Log }
 
-// The reasons to trim.
-const (
-	TrimAge   TrimReason = 1 // older than the stream's retention
-	TrimSize  TrimReason = 2 // over the stream's max_bytes
-	TrimGrace TrimReason = 3 // a lagging pipeline lost its claim
-)
+var _ raftlog.OnDiskFSM = fsm{}
 
-// Open opens the shard's log.
-func Open(cfg Config) (*Log, error) { panic("unwritten") }
-
-// Close stops the log.
-func (l *Log) Close() error { panic("unwritten") }
-
-func (l *Log) Append(ctx context.Context, a Append) (Appended, error) { panic("unwritten") }
-func (l *Log) OpenProducer(ctx context.Context, stream dataflow.StreamID, producer string, epoch dataflow.ProducerEpoch) (dataflow.Seq, error) {
-	panic("unwritten")
-}
-func (l *Log) ExpireProducers(ctx context.Context, before int64) error { panic("unwritten") }
-func (l *Log) ExpireKeys(ctx context.Context, before int64) error      { panic("unwritten") }
-
-func (l *Log) Read(stream dataflow.StreamID, from dataflow.Offset, maxRows int) ([]Rows, error) {
-	panic("unwritten")
-}
-func (l *Log) Range(stream dataflow.StreamID) (start, end dataflow.Offset, bytes int64) {
-	panic("unwritten")
-}
-
-// OffsetAt returns the offset of the first retained row with an append time of at least t, or the end.
-func (l *Log) OffsetAt(stream dataflow.StreamID, t int64) dataflow.Offset { panic("unwritten") }
-
-// OffsetKeeping returns the lowest offset from which the stream's rows take at most maxBytes.
-func (l *Log) OffsetKeeping(stream dataflow.StreamID, maxBytes int64) dataflow.Offset {
-	panic("unwritten")
+// Apply implements raftlog.FSM.
+func (l fsm) Apply(index dataflow.LogIndex, cmd []byte) any {
+	if uint64(index) <= l.applied.Load() {
+		return refused(fmt.Errorf("entry %d had been applied", index)) // A replay; nobody waits for it.
+	}
+	if l.frozen != nil {
+		return refused(l.frozen)
+	}
+	c, err := decode(cmd)
+	if err != nil {
+		// It is committed, so the other replicas may have applied it: to go on without it would be to diverge.
+		return refused(l.freeze(fmt.Errorf("entry %d: %w", index, err)))
+	}
+	l.mu.Lock()
+	out := l.mu.m.step(index, c)
+	l.mu.Unlock()
+	if out.fresh {
+		if err := l.act(index, c); err != nil {
+			return refused(l.freeze(err))
+		}
+	}
+	l.advance(index)
+	if n := l.since.Add(int64(len(cmd))); l.cfg.SnapshotBytes > 0 && n >= l.snapshotAfter() {
+		select {
+		case l.due <- struct{}{}:
+		default: // one is due already
+		}
+	}
+	return out
 }
 
-// Streams returns the streams that have or had rows here, Pipelines those with deltas; in order of their ids.
-func (l *Log) Streams() []dataflow.StreamID      { panic("unwritten") }
-func (l *Log) Pipelines() []dataflow.PipelineUID { panic("unwritten") }
-func (l *Log) Changed() <-chan struct{}          { panic("unwritten") }
+// act does what follows from an entry that changed the machine.
+func (l fsm) act(index dataflow.LogIndex, c command) error {
+	switch c := c.(type) {
+	case *appendRows:
+		l.cache.add(index, c.rows)
+		return nil
+	case *deltaChunk:
+		return l.tell(index, &deltaChunk{delta: c.delta, chunk: c.chunk, data: slices.Clone(c.data)})
+	default:
+		return l.tell(index, c)
+	}
+}
 
-func (l *Log) AppendDelta(ctx context.Context, d dataflow.DeltaID, chunk int, data []byte) error {
-	panic("unwritten")
+// tell passes a delta command on to the replica.
+func (l fsm) tell(index dataflow.LogIndex, c command) error {
+	var err error
+	r := l.cfg.Replica
+	switch c := c.(type) {
+	case *deltaChunk:
+		err = r.ApplyChunk(index, c.delta, c.chunk, c.data)
+	case *endDelta:
+		err = r.EndDelta(index, c.delta, c.chunks, c.digest)
+	case *beginIncarnation:
+		err = r.BeginIncarnation(index, c.pipeline, c.min, c.base)
+	case *settle:
+		err = r.Settle(index, c.pipeline, c.upTo)
+	case *dropPipeline:
+		err = r.DropPipeline(index, c.pipeline)
+	}
+	if err != nil {
+		return fmt.Errorf("replica: entry %d: %w", index, err)
+	}
+	return nil
 }
-func (l *Log) EndDelta(ctx context.Context, d dataflow.DeltaID, chunks int, digest uint64) (dataflow.LogIndex, error) {
-	panic("unwritten")
-}
-func (l *Log) BeginIncarnation(ctx context.Context, pipeline dataflow.PipelineUID, min dataflow.Incarnation, base dataflow.DeltaRef) error {
-	panic("unwritten")
-}
-func (l *Log) Settle(ctx context.Context, pipeline dataflow.PipelineUID, upTo dataflow.DeltaRef) error {
-	panic("unwritten")
-}
-func (l *Log) DropPipeline(ctx context.Context, pipeline dataflow.PipelineUID) error {
-	panic("unwritten")
-}
-func (l *Log) TrimStream(ctx context.Context, stream dataflow.StreamID, to dataflow.Offset, why TrimReason) error {
-	panic("unwritten")
-}
-func (l *Log) DropStream(ctx context.Context, stream dataflow.StreamID) error { panic("unwritten") }
 
-func (l *Log) Barrier(ctx context.Context) error    { panic("unwritten") }
-func (l *Log) WaitLeader(ctx context.Context) error { panic("unwritten") }
-func (l *Log) Snapshot(ctx context.Context) error   { panic("unwritten") }
-func (l *Log) AppliedIndex() dataflow.LogIndex      { panic("unwritten") }
-func (l *Log) LogTime() int64                       { panic("unwritten") }
-func (l *Log) IsLeader() bool                       { panic("unwritten") }
-func (l *Log) Leader() string                       { panic("unwritten") }
-func (l *Log) Term() uint64                         { panic("unwritten") }
-func (l *Log) Failed() <-chan error                 { panic("unwritten") }
+// freeze stops the apply goroutine from applying anything more, and reports why.
+func (l fsm) freeze(err error) error {
+	l.frozen = fmt.Errorf("shard %d: %w", l.cfg.Shard, err)
+	l.fail(l.frozen)
+	return l.frozen
+}
+
+// AppliedIndex implements raftlog.OnDiskFSM.
+func (l fsm) AppliedIndex() dataflow.LogIndex { return l.Log.AppliedIndex() }
+
+// Snapshot implements raftlog.FSM.
+func (l fsm) Snapshot() (raftlog.Snapshot, error) {
+	if l.frozen != nil {
+		return nil, l.frozen
+	}
+	return &snapshot{log: l.Log, m: l.mu.m.freeze()}, nil
+}
+
+// Restore implements raftlog.FSM: a leader has sent its snapshot, because this member lagged too far behind. The entries
+// that it refers to must have been brought into the store before (P7).
+func (l fsm) Restore(r io.Reader) error {
+	if l.frozen != nil {
+		return l.frozen
+	}
+	m, _, err := readSnapshot(r)
+	if err != nil {
+		return err
+	}
+	if err := l.refeed(m); err != nil {
+		return l.freeze(err)
+	}
+	l.cache.clear()
+	l.mu.Lock()
+	l.mu.m = m
+	l.mu.Unlock()
+	l.advance(m.applied)
+	return nil
+}
+
+// advance publishes that everything up to index has been applied.
+func (l *Log) advance(index dataflow.LogIndex) {
+	l.applied.Store(uint64(index))
+	l.watch.Lock()
+	defer l.watch.Unlock()
+	if l.watch.taken {
+		close(l.watch.changed)
+		l.watch.changed, l.watch.taken = make(chan struct{}), false
+	}
+}
+
+// fail keeps the first failure and delivers it through Failed.
+func (l *Log) fail(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.err != nil {
+		return
+	}
+	l.mu.err = err
+	l.failure <- err // never blocks: it holds one
+	close(l.failure)
+}
+
+// Changed returns a channel that is closed when something more has been applied. Fetch it before looking, so that
+// nothing is missed.
+func (l *Log) Changed() <-chan struct{} {
+	l.watch.Lock()
+	defer l.watch.Unlock()
+	l.watch.taken = true
+	return l.watch.changed
+}
+
+// AppliedIndex returns the last index that this node has applied, its replica included.
+func (l *Log) AppliedIndex() dataflow.LogIndex { return dataflow.LogIndex(l.applied.Load()) }
+
+// Barrier returns when everything committed before has been applied here. Only a leader can say.
+func (l *Log) Barrier(ctx context.Context) error { return l.group.Barrier(ctx) }
+
+// IsLeader reports whether this node leads the shard's log. It may have been deposed without knowing; what it then
+// proposes fails.
+func (l *Log) IsLeader() bool { return l.group.IsLeader() }
+
+// Leader returns the id of the node that is known to lead, or "".
+func (l *Log) Leader() string { return l.group.Leader() }
+
+// Term returns the log's current term.
+func (l *Log) Term() uint64 { return l.group.Term() }
+
+// LeaderChanged returns a channel that is closed at the next change of IsLeader or Leader. Fetch it before looking.
+func (l *Log) LeaderChanged() <-chan struct{} { return l.group.Changed() }
+
+// WaitLeader returns when a leader is known, or ctx has ended, or the log is closed or has failed.
+func (l *Log) WaitLeader(ctx context.Context) error { return l.group.WaitLeader(ctx) }
+
+// Failed delivers the error that stopped the log and is then closed: a failed durable write, a damaged entry, or an error
+// of the replica. The node must stop.
+func (l *Log) Failed() <-chan error { return l.failure }
+
+// runFailure passes the group's failure on.
+func (l *Log) runFailure() {
+	select {
+	case <-l.ctx.Done():
+	case err, ok := <-l.group.Failed():
+		if !ok {
+			err = errors.New("the log's group has failed")
+		}
+		l.fail(fmt.Errorf("shard %d: %w", l.cfg.Shard, err))
+	}
+}

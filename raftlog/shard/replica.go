@@ -9,7 +9,8 @@ import "github.com/weirdb/weir/dataflow"
 // meanwhile.
 //
 // After a restart the log starts again from a snapshot, so a replica sees again what it has seen before the restart, and
-// sees no more of what had been settled by then. It must skip what its own store holds already (P7).
+// must skip what its own store holds already (P7). It sees no more of what the snapshot's state says nothing of: deltas
+// that had been settled or dropped by then, and an incarnation's beginning when a newer one had begun.
 //
 // An error means that the replica is damaged or its disk has failed. The log then calls it no more and reports the error
 // through Failed: the node must stop, or rebuild the shard.
@@ -27,7 +28,7 @@ type Replica interface {
 	// Settle says that the log forgets the pipeline's deltas up to upTo. A replica that does not hold them durably yet
 	// must see to it before it returns.
 	Settle(idx dataflow.LogIndex, pipeline dataflow.PipelineUID, upTo dataflow.DeltaRef) error
-	// DropPipeline forgets all of the pipeline's deltas and state.
+	// DropPipeline forgets all of the pipeline's deltas and state, for good. It is repeated at each start.
 	DropPipeline(idx dataflow.LogIndex, pipeline dataflow.PipelineUID) error
 }
 

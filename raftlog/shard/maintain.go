@@ -1,0 +1,135 @@
+package shard
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/raftlog"
+)
+
+// snapshotGrowth is how many times its own size a snapshot waits for: a shard with a large index of rows writes it the
+// more rarely, so that snapshots stay below a quarter of what is written.
+const snapshotGrowth = 4
+
+// snapshotAfter returns the log bytes after which a snapshot is due.
+func (l *Log) snapshotAfter() int64 {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return max(l.cfg.SnapshotBytes, snapshotGrowth*l.mu.snapshot.size)
+}
+
+// maintain takes the snapshots that are due, and while this node leads proposes that old senders be forgotten.
+func (l *Log) maintain() {
+	tick := time.NewTicker(l.cfg.ExpireEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-l.ctx.Done():
+			return
+		case <-l.due:
+			if l.since.Load() < l.snapshotAfter() {
+				continue // somebody else took one
+			}
+			if err := l.Snapshot(l.ctx); err != nil && l.ctx.Err() == nil {
+				l.cfg.Logger.Warn("snapshot not taken; tried again later", "err", err)
+			}
+		case <-tick.C:
+			if err := l.expire(); err != nil && l.ctx.Err() == nil {
+				l.cfg.Logger.Warn("old senders not forgotten; tried again later", "err", err)
+			}
+		}
+	}
+}
+
+// Snapshot persists the machine, cuts the log behind it, and lets go of the entries that nothing refers to any more. It
+// returns when that is durable.
+func (l *Log) Snapshot(ctx context.Context) error {
+	select {
+	case l.snapMu <- struct{}{}:
+	case <-ctx.Done():
+		return dataflow.Errorf(dataflow.ReasonDeadline, "shard %d: a snapshot is under way: %w", l.cfg.Shard, context.Cause(ctx))
+	}
+	defer func() { <-l.snapMu }()
+	l.since.Store(0)
+	if err := l.group.Snapshot(ctx); err != nil {
+		return err
+	}
+	// Snapshots are written one after another, and the last one written is the one that is durable now.
+	l.mu.RLock()
+	floor := l.mu.snapshot.floor
+	l.mu.RUnlock()
+	// Two snapshots are kept on the disk, and a start from the older one must find what that one refers to.
+	l.cfg.Store.Retain(min(l.kept, floor))
+	l.kept = floor
+	return nil
+}
+
+// snapshot is a machine that is being persisted.
+type snapshot struct {
+	log *Log
+	m   *machine // frozen
+}
+
+var _ raftlog.Snapshot = (*snapshot)(nil)
+
+// Persist implements raftlog.Snapshot.
+func (s *snapshot) Persist(w io.Writer) error {
+	counted := &countingWriter{w: w}
+	if err := s.m.write(counted); err != nil {
+		return err
+	}
+	s.log.mu.Lock()
+	defer s.log.mu.Unlock()
+	s.log.mu.snapshot = persisted{floor: s.m.floor(), size: counted.n}
+	return nil
+}
+
+// Release implements raftlog.Snapshot.
+func (s *snapshot) Release() { s.m = nil }
+
+type countingWriter struct {
+	w io.Writer
+	n int64
+}
+
+func (c *countingWriter) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	c.n += int64(n)
+	return n, err
+}
+
+// expire proposes to forget what is older than its time, when there is something and this node leads.
+func (l *Log) expire() error {
+	if !l.IsLeader() {
+		return nil
+	}
+	now := l.cfg.Now()
+	c := &expire{
+		now:             now,
+		producersBefore: now - l.cfg.ProducerTTL.Microseconds(),
+		keysBefore:      now - l.cfg.KeyTTL.Microseconds(),
+	}
+	l.mu.RLock()
+	due := l.mu.m.expirable(c)
+	l.mu.RUnlock()
+	if !due {
+		return nil
+	}
+	_, err := l.propose(l.ctx, c)
+	return err
+}
+
+// expirable reports whether an entry would make the machine forget something.
+func (m *machine) expirable(c *expire) bool {
+	if k := m.keys.entries; len(k) > 0 && k[0].time < c.keysBefore {
+		return true
+	}
+	for _, p := range m.producers {
+		if p.used < c.producersBefore {
+			return true
+		}
+	}
+	return false
+}
