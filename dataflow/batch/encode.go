@@ -1,0 +1,151 @@
+package batch
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"math"
+
+	"github.com/weirdb/weir/dataflow"
+)
+
+// The encoding of a batch, which is how rows are stored in shard logs and sent by clients:
+//
+//	version  uint8 = 1
+//	crc      uint32 little-endian: CRC32C of all that follows
+//	rows     uvarint
+//	columns  uvarint
+//	columns times:
+//	  type   uint8
+//	  nulls  uint8: 0, or 1 and a bitmap of rows bits, bit i of byte i/8 set = row i is NULL
+//	  values by type:
+//	    BIGINT, TIMESTAMPTZ  integers (below)
+//	    BOOLEAN              a bitmap
+//	    DOUBLE PRECISION     8 bytes little-endian each
+//	    TEXT                 the lengths as integers, then the bytes of all rows
+//	    NUMERIC              AppendDecimal each
+//	    TEXT[]               the numbers of elements as integers, then the elements: uvarint count, nulls, values as TEXT
+//
+// Integers are a base as a zigzag varint, a width of 0, 1, 2, 4 or 8, and per value its distance from the base (the
+// smallest) in width little-endian bytes. Values of NULL rows are zero or empty. Weights, append times and offsets are
+// not part of it: the log entry knows them. A reader refuses versions it does not know; the list of types is append-only.
+const (
+	codecVersion = 1
+	codecHeader  = 1 + 4
+)
+
+const (
+	noNulls  = 0
+	hasNulls = 1
+)
+
+// The table is read-only and shared by everything that speaks CRC32C.
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Encode appends b's columns to dst. b has at most MaxBatchRows rows; TEXT in it is valid (ValidText), else Decode
+// refuses the result.
+func Encode(dst []byte, b *Batch) []byte {
+	at := len(dst)
+	dst = append(dst, codecVersion, 0, 0, 0, 0)
+	dst = binary.AppendUvarint(dst, uint64(b.N))
+	dst = binary.AppendUvarint(dst, uint64(len(b.Cols)))
+	for _, v := range b.Cols {
+		dst = append(dst, byte(v.Type))
+		dst = appendColumn(dst, v, b.N)
+	}
+	binary.LittleEndian.PutUint32(dst[at+1:], crc32.Checksum(dst[at+codecHeader:], castagnoli))
+	return dst
+}
+
+func appendColumn(dst []byte, v *Vector, n int) []byte {
+	if v.Nulls.Any() {
+		dst = append(dst, hasNulls)
+		dst = appendBits(dst, n, v.IsNull)
+	} else {
+		dst = append(dst, noNulls)
+	}
+	switch v.Type {
+	case dataflow.TypeBool:
+		return appendBits(dst, n, func(i int) bool { return v.Ints[i] != 0 })
+	case dataflow.TypeDouble:
+		for _, f := range v.Floats[:n] {
+			dst = binary.LittleEndian.AppendUint64(dst, math.Float64bits(f))
+		}
+		return dst
+	case dataflow.TypeNumeric:
+		for i := range v.Decs[:n] {
+			dst = AppendDecimal(dst, &v.Decs[i])
+		}
+		return dst
+	case dataflow.TypeText:
+		dst = appendLengths(dst, v.Offs[:n+1])
+		return append(dst, v.Data[v.Offs[0]:v.Offs[n]]...)
+	case dataflow.TypeTextArray:
+		dst = appendLengths(dst, v.Lists[:n+1])
+		elems := v.Elems.slice(int(v.Lists[0]), int(v.Lists[n]))
+		dst = binary.AppendUvarint(dst, uint64(elems.Len()))
+		return appendColumn(dst, elems, elems.Len())
+	}
+	return appendInts(dst, n, func(i int) int64 { return v.Ints[i] })
+}
+
+func appendBits(dst []byte, n int, bit func(int) bool) []byte {
+	at := len(dst)
+	dst = append(dst, make([]byte, (n+7)/8)...)
+	for i := range n {
+		if bit(i) {
+			dst[at+i/8] |= 1 << (i % 8)
+		}
+	}
+	return dst
+}
+
+func appendLengths(dst []byte, offs []uint32) []byte {
+	return appendInts(dst, len(offs)-1, func(i int) int64 { return int64(offs[i+1] - offs[i]) })
+}
+
+func appendInts(dst []byte, n int, at func(int) int64) []byte {
+	if n == 0 {
+		return append(dst, 0, 0)
+	}
+	lo, hi := at(0), at(0)
+	for i := 1; i < n; i++ {
+		v := at(i)
+		lo, hi = min(lo, v), max(hi, v)
+	}
+	dst = binary.AppendVarint(dst, lo)
+	width := widthOf(uint64(hi) - uint64(lo))
+	dst = append(dst, byte(width))
+	switch width {
+	case 1:
+		for i := range n {
+			dst = append(dst, byte(at(i)-lo))
+		}
+	case 2:
+		for i := range n {
+			dst = binary.LittleEndian.AppendUint16(dst, uint16(at(i)-lo))
+		}
+	case 4:
+		for i := range n {
+			dst = binary.LittleEndian.AppendUint32(dst, uint32(at(i)-lo))
+		}
+	case 8:
+		for i := range n {
+			dst = binary.LittleEndian.AppendUint64(dst, uint64(at(i)-lo))
+		}
+	}
+	return dst
+}
+
+func widthOf(span uint64) int {
+	switch {
+	case span == 0:
+		return 0
+	case span <= math.MaxUint8:
+		return 1
+	case span <= math.MaxUint16:
+		return 2
+	case span <= math.MaxUint32:
+		return 4
+	}
+	return 8
+}
