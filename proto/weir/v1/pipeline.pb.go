@@ -279,8 +279,11 @@ type PipelineFailure struct {
 	Stream string `protobuf:"bytes,7,opt,name=stream,proto3" json:"stream,omitempty"`
 	Shard  uint32 `protobuf:"varint,8,opt,name=shard,proto3" json:"shard,omitempty"`
 	Offset uint64 `protobuf:"varint,9,opt,name=offset,proto3" json:"offset,omitempty"`
-	// The row as a JSON object; empty when it is no longer retained.
-	Row           []byte `protobuf:"bytes,10,opt,name=row,proto3" json:"row,omitempty"`
+	// The row's values, cut to a readable length.
+	Row string `protobuf:"bytes,10,opt,name=row,proto3" json:"row,omitempty"`
+	// Whether stream, shard and offset name a row.
+	HasRow        bool   `protobuf:"varint,11,opt,name=has_row,json=hasRow,proto3" json:"has_row,omitempty"`
+	Incarnation   uint64 `protobuf:"varint,12,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -378,11 +381,25 @@ func (x *PipelineFailure) GetOffset() uint64 {
 	return 0
 }
 
-func (x *PipelineFailure) GetRow() []byte {
+func (x *PipelineFailure) GetRow() string {
 	if x != nil {
 		return x.Row
 	}
-	return nil
+	return ""
+}
+
+func (x *PipelineFailure) GetHasRow() bool {
+	if x != nil {
+		return x.HasRow
+	}
+	return false
+}
+
+func (x *PipelineFailure) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
 }
 
 type DeployPipelineRequest struct {
@@ -2400,7 +2417,7 @@ const file_weir_v1_pipeline_proto_rawDesc = "" +
 	"\x03cut\x18\f \x01(\v2\f.weir.v1.CutR\x03cut\x1a:\n" +
 	"\fOptionsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x87\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc2\x02\n" +
 	"\x0fPipelineFailure\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12*\n" +
@@ -2412,7 +2429,9 @@ const file_weir_v1_pipeline_proto_rawDesc = "" +
 	"\x05shard\x18\b \x01(\rR\x05shard\x12\x16\n" +
 	"\x06offset\x18\t \x01(\x04R\x06offset\x12\x10\n" +
 	"\x03row\x18\n" +
-	" \x01(\fR\x03row\"\x83\x02\n" +
+	" \x01(\tR\x03row\x12\x17\n" +
+	"\ahas_row\x18\v \x01(\bR\x06hasRow\x12 \n" +
+	"\vincarnation\x18\f \x01(\x04R\vincarnation\"\x83\x02\n" +
 	"\x15DeployPipelineRequest\x12\x1a\n" +
 	"\bpipeline\x18\x01 \x01(\tR\bpipeline\x12\x10\n" +
 	"\x03sql\x18\x02 \x01(\tR\x03sql\x12E\n" +
