@@ -134,6 +134,8 @@ func (p *parser) selectEnd(s *Select) {
 	}
 	p.refuseClause()
 	switch {
+	case t.word("create"), t.word("set"):
+		p.failf(t.at, "expected ; before the next statement, found %s", p.upper(t))
 	case t.punct(",") && s.From != nil:
 		p.failf(t.at, "expected the next clause, found a comma: remove it")
 	case s.From == nil:

@@ -129,10 +129,16 @@ func (p *parser) expected(what string, words ...string) {
 	if t.kind == kindWord {
 		hint = DidYouMean(p.src.Text(t.at), words)
 	}
-	if isReserved(t) && strings.Contains(what, "name") {
+	if isReserved(t) && (strings.Contains(what, "name") || what == "an expression" && p.usedAsColumn()) {
 		hint = fmt.Sprintf("; %s is a keyword: as a name it is written %q in double quotes", strings.ToUpper(t.text), t.text)
 	}
 	p.failf(t.at, "expected %s, found %s%s", what, p.describe(t), hint)
+}
+
+// usedAsColumn reports whether the reserved word that comes next is followed by what follows a column.
+func (p *parser) usedAsColumn() bool {
+	after := p.peekAt(1)
+	return after.kind == kindOp || after.punct(",") || after.punct(")") || after.word("from") || after.word("as")
 }
 
 func isReserved(t token) bool {
@@ -255,13 +261,20 @@ func (p *parser) name(what string) Ident {
 // definedName reads a name that the statement gives to something, and checks its form.
 func (p *parser) definedName(what string) Ident {
 	id := p.name(what)
-	if p.err == nil && !dataflow.ValidName(id.Name) {
-		p.checkName(id)
+	if p.err != nil {
+		return id
 	}
+	if t := p.peek(); t.op("-") && t.at.From == id.At.To {
+		p.failf(t.at, "a name has no -: write %s_%s", id.Name, fold(p.src.Text(p.peekAt(1).at)))
+	}
+	p.checkName(id)
 	return id
 }
 
 func (p *parser) checkName(id Ident) {
+	if dataflow.ValidName(id.Name) {
+		return
+	}
 	if len(id.Name) > dataflow.MaxNameLen {
 		p.failf(id.At, "this name has %d bytes; at most %d are allowed", len(id.Name), dataflow.MaxNameLen)
 		return
