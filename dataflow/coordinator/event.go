@@ -16,11 +16,13 @@ type Event interface {
 type View struct {
 	State       dataflow.PipelineState
 	Incarnation dataflow.Incarnation
-	Timeline    dataflow.Timeline
-	Base        *dataflow.CheckpointCommit // of the incarnation
-	Committed   dataflow.CheckpointID      // the newest committed cut
-	Options     dataflow.PipelineOptions
-	Shards      int // of the group
+	// Fresh says that no attempt numbers were ever reserved: nobody has started tasks yet, because a machine reserves
+	// numbers before it starts any. Incarnation 1 can then be started as it is.
+	Fresh     bool
+	Base      *dataflow.CheckpointCommit // of the incarnation
+	Committed dataflow.CheckpointID      // the newest committed cut
+	Options   dataflow.PipelineOptions
+	Shards    int // of the group
 }
 
 type (
@@ -141,7 +143,11 @@ func (Deleted) event()          {}
 func (Deposed) event()          {}
 
 func (v View) String() string {
-	return fmt.Sprintf("%s i%d committed=%d", v.State, v.Incarnation, v.Committed)
+	fresh := ""
+	if v.Fresh {
+		fresh = " fresh"
+	}
+	return fmt.Sprintf("%s i%d committed=%d%s", v.State, v.Incarnation, v.Committed, fresh)
 }
 func (Elected) String() string { return "elected" }
 func (e BarrierPassed) String() string {

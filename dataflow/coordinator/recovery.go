@@ -1,0 +1,177 @@
+package coordinator
+
+import (
+	"fmt"
+
+	"github.com/weirdb/weir/dataflow"
+)
+
+// recover ends the current incarnation: its tasks are stopped, the next one is proposed at once, so that readers see
+// RECOVERING, and its tasks start after the delay (µs).
+func (m *Machine) recover(cause string, delay int64) {
+	m.dropAttempt(cause)
+	m.phase = recovering
+	m.recovery = recovery{cause: cause, startAt: m.now + delay}
+	m.stopTasks()
+	m.propose()
+}
+
+func (m *Machine) propose() {
+	m.recovery.proposing, m.recovery.beginAt = true, 0
+	m.do(ProposeBegin{After: m.view.Incarnation, Cause: m.recovery.cause})
+}
+
+func (m *Machine) advanceRecovery() {
+	r := &m.recovery
+	if r.beginAt > 0 && m.now >= r.beginAt {
+		m.propose()
+	}
+	if r.begun && r.stopped && !r.starting && m.now >= r.startAt {
+		r.starting = true
+		m.do(StartTasks{Incarnation: m.view.Incarnation, Base: m.view.Base})
+	}
+}
+
+func (m *Machine) incarnationBegun(e IncarnationBegun) {
+	if e.Incarnation <= m.view.Incarnation || !m.recovery.proposing {
+		return
+	}
+	m.view.Incarnation, m.view.Base = e.Incarnation, e.Base
+	m.view.Committed = max(m.view.Committed, e.Base.ID)
+	m.view.State = dataflow.PipelineRecovering
+	m.recovery.proposing, m.recovery.begun = false, true
+}
+
+// beginRefused follows the meta log: the pipeline was stopped meanwhile, or is at another incarnation.
+func (m *Machine) beginRefused(e BeginRefused) {
+	if !m.recovery.proposing {
+		return
+	}
+	m.recovery.proposing = false
+	m.view.State, m.view.Incarnation, m.view.Base = e.View.State, max(m.view.Incarnation, e.View.Incarnation), e.View.Base
+	if m.phase != recovering {
+		return
+	}
+	switch {
+	case m.view.State == dataflow.PipelineStopping:
+		m.stopRequested()
+	case !m.view.State.Active():
+		m.phase = idle
+		m.failQueued(m.notRunning())
+	default:
+		m.recovery.beginAt = m.now + RestartInitial.Microseconds()
+	}
+}
+
+func (m *Machine) tasksStarted(e TasksStarted) {
+	if m.phase != recovering || !m.recovery.starting || e.Incarnation != m.view.Incarnation {
+		return
+	}
+	m.run()
+	m.view.State = dataflow.PipelineRunning
+	m.do(MarkRunning{m.view.Incarnation})
+}
+
+func (m *Machine) tasksStopped(e TasksStopped) {
+	if e.Incarnation >= m.stopAsked {
+		m.recovery.stopped = true
+	}
+}
+
+// taskFailed restarts the pipeline, or fails it when a restart would meet the same end.
+func (m *Machine) taskFailed(e TaskFailed) {
+	if e.Incarnation != m.view.Incarnation {
+		return
+	}
+	starting := m.phase == recovering && m.recovery.starting
+	takingOver := m.phase == reserving && m.took == e.Incarnation
+	if m.phase != running && !starting && !takingOver {
+		return // it is being stopped, or restarted, already
+	}
+	switch {
+	case e.Permanent:
+		f := e.Failure
+		f.Incarnation = e.Incarnation
+		m.dropAttempt(f.Message)
+		m.phase = idle
+		m.view.State = dataflow.PipelineFailed
+		m.stopping = false
+		m.failQueued(m.notRunning())
+		m.recovery = recovery{}
+		m.do(MarkFailed{f})
+		m.stopTasks()
+	case takingOver:
+		m.took = 0 // AttemptsReserved finds no tasks to take over
+	case m.stopping:
+		m.halt()
+	default:
+		m.restart(e.Failure.Message)
+	}
+}
+
+// restart recovers after a failure, with back-off.
+func (m *Machine) restart(cause string) {
+	if m.phase == running && m.now-m.since >= RestartQuiet.Microseconds() {
+		m.restarts = 0
+	}
+	var delay int64
+	if m.restarts > 0 {
+		delay = RestartMax.Microseconds()
+		// The shift is bounded so that it cannot overflow; 2²⁰ × RestartInitial is far above RestartMax.
+		delay = min(delay, RestartInitial.Microseconds()<<min(m.restarts-1, 20))
+	}
+	m.restarts++
+	m.recover(cause, delay)
+}
+
+// stopRequested takes a final checkpoint while tasks run, and then stops them; without running tasks it stops at once.
+func (m *Machine) stopRequested() {
+	m.stopping = true
+	m.view.State = dataflow.PipelineStopping
+	if m.phase == recovering {
+		m.halt()
+	}
+	// While running, trigger takes the final checkpoint as soon as no other attempt is under way.
+}
+
+// halt stops the tasks for good.
+func (m *Machine) halt() {
+	m.dropAttempt("the pipeline stops")
+	m.phase = halting
+	m.stopTasks()
+}
+
+func (m *Machine) advanceHalt() {
+	if !m.recovery.stopped || m.recovery.proposing {
+		return // the state is marked for the incarnation that is current once the proposal is settled
+	}
+	m.phase = idle
+	m.stopping = false
+	m.view.State = dataflow.PipelineStopped
+	m.do(MarkStopped{m.view.Incarnation})
+	m.failQueued(m.notRunning())
+}
+
+// resumed begins a new incarnation of a stopped or failed pipeline.
+func (m *Machine) resumed() {
+	if m.phase != idle {
+		return
+	}
+	m.view.State = dataflow.PipelineRecovering
+	m.stopping = false
+	m.restarts = 0
+	if m.attempts.end == 0 {
+		// Elected while the pipeline did not run: the fencing block comes first (P3).
+		m.phase = reserving
+		m.took = 0
+		m.reserve(true)
+		return
+	}
+	m.recover("resumed", 0)
+}
+
+func (m *Machine) declined(e Declined) {
+	if m.isCurrent(e.Incarnation, e.Checkpoint) {
+		m.attemptFailed(fmt.Sprintf("shard %d: %s", e.Shard, e.Cause))
+	}
+}
