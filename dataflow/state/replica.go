@@ -3,119 +3,361 @@ package state
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/weirdb/weir/dataflow"
 )
 
-type Replica struct{}
+// Replica is the committed state of one shard, of all pipelines. It is safe for concurrent use.
+//
+// Two sides feed it: the shard's log, in log order, with deltas (ApplyChunk, EndDelta, BeginIncarnation, Settle,
+// DropPipeline: what a shard needs of a state replica); and the node, from the meta log, with commits and what is
+// retained (Publish, SetRetained, Merge). A cut is readable when both have come, in either order (P5).
+//
+// After a restart the layers are empty. The log feeds what is not settled again, in log order, and the node publishes the
+// retained cuts again, oldest first.
+type Replica struct {
+	cfg    Config
+	store  *store
+	closed atomic.Bool // set when Close begins
+	// merging is the token of the one merge into the store; a channel, because its holder waits for I/O (S5).
+	merging chan struct{}
+	wake    chan struct{} // tells the folder that there may be layers to merge
+	stop    chan struct{} // ends the folder
+	done    sync.WaitGroup
+	// using counts the calls that are inside the store; Close waits for them. Added to under mu, while not closed.
+	using sync.WaitGroup
 
-var errAPI = errors.New("api")
-
-// OpenReplica opens the committed state of one shard.
-func OpenReplica(cfg Config) (*Replica, error) { return nil, errAPI }
-
-// Methods of raftlog/shard.Replica, called in log order by the shard's apply goroutine.
-func (r *Replica) ApplyChunk(idx dataflow.LogIndex, d dataflow.DeltaID, chunk int, data []byte) error {
-	return errAPI
-}
-func (r *Replica) EndDelta(idx dataflow.LogIndex, d dataflow.DeltaID, chunks int, digest uint64) error {
-	return errAPI
-}
-func (r *Replica) BeginIncarnation(idx dataflow.LogIndex, pipeline dataflow.PipelineUID, min dataflow.Incarnation, base dataflow.DeltaRef) error {
-	return errAPI
-}
-func (r *Replica) Settle(idx dataflow.LogIndex, pipeline dataflow.PipelineUID, upTo dataflow.DeltaRef) error {
-	return errAPI
-}
-func (r *Replica) DropPipeline(idx dataflow.LogIndex, pipeline dataflow.PipelineUID) error {
-	return errAPI
-}
-
-// Publish makes a committed cut known (P5). Cuts come in the order of the meta log; after a restart all retained ones
-// again, oldest first. A cut whose deltas are not here yet becomes readable when they are. A digest that differs is CORRUPT.
-func (r *Replica) Publish(c *dataflow.CheckpointCommit) error { return errAPI }
-
-// SetRetained says which cuts are retained or leased: the others that have been published up to the newest of keep
-// become CHECKPOINT_EXPIRED and the layers between retained cuts are merged in the background.
-func (r *Replica) SetRetained(pipeline dataflow.PipelineUID, keep []dataflow.CheckpointID) {}
-
-// View returns one cut, counted: the caller releases it. Errors: NO_COMMITTED_CHECKPOINT (not here yet),
-// CHECKPOINT_NOT_FOUND, CHECKPOINT_EXPIRED, CORRUPT, SHUTTING_DOWN.
-func (r *Replica) View(pipeline dataflow.PipelineUID, cut dataflow.CheckpointID) (*View, error) {
-	return nil, errAPI
+	mu struct {
+		sync.Mutex
+		chains  map[dataflow.PipelineUID]*chain
+		dropped map[dataflow.PipelineUID]struct{} // their late deltas are not wanted
+		views   int
+		changed chan struct{}
+	}
 }
 
-// Newest returns the newest readable cut.
-func (r *Replica) Newest(pipeline dataflow.PipelineUID) (dataflow.CheckpointID, bool) {
+// retryAfter is when to ask again for a cut that is not here yet. Deltas and commits arrive within milliseconds of each
+// other; a checkpoint takes longer.
+const retryAfter = 100 * time.Millisecond
+
+// OpenReplica opens or makes the replica of one shard in its own directory.
+func OpenReplica(cfg Config) (*Replica, error) {
+	cfg.EnsureDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	store, bases, err := openStore(&cfg)
+	if err != nil {
+		return nil, fmt.Errorf("open the state of shard %d: %w", cfg.Shard, err)
+	}
+	r := &Replica{cfg: cfg, store: store, merging: make(chan struct{}, 1), wake: make(chan struct{}, 1), stop: make(chan struct{})}
+	r.mu.chains = make(map[dataflow.PipelineUID]*chain)
+	r.mu.dropped = make(map[dataflow.PipelineUID]struct{})
+	r.mu.changed = make(chan struct{})
+	for uid, base := range bases {
+		r.mu.chains[uid] = newChain(base, true)
+	}
+	r.done.Go(r.foldLayers)
+	return r, nil
+}
+
+// chainLocked returns the pipeline's chain, and makes it when there is none; nil when the pipeline was dropped.
+func (r *Replica) chainLocked(uid dataflow.PipelineUID) *chain {
+	if c := r.mu.chains[uid]; c != nil {
+		return c
+	}
+	if _, dropped := r.mu.dropped[uid]; dropped {
+		return nil
+	}
+	c := newChain(Base{}, false)
+	r.mu.chains[uid] = c
+	return c
+}
+
+// refreshLocked looks whether cuts have become readable, and tells who waits for that.
+func (r *Replica) refreshLocked(c *chain) {
+	if c.refresh() {
+		r.announceLocked()
+	}
+	select {
+	case r.wake <- struct{}{}:
+	default: // it has been woken already
+	}
+}
+
+func (r *Replica) announceLocked() {
+	close(r.mu.changed)
+	r.mu.changed = make(chan struct{})
+}
+
+// ApplyChunk takes the next chunk of a delta. It keeps data, which must not change any more. Chunks that are here
+// already, or belong to a delta that counts no more (P2), are skipped.
+func (r *Replica) ApplyChunk(_ dataflow.LogIndex, d dataflow.DeltaID, chunk int, data []byte) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.chainLocked(d.Pipeline)
+	if c == nil {
+		return nil
+	}
+	if err := c.addChunk(d.Ref(), chunk, data); err != nil {
+		return dataflow.Errorf(dataflow.ReasonCorrupt, "delta %s, chunk %d: %w", d, chunk, err)
+	}
+	return nil
+}
+
+// EndDelta completes a delta. A digest or number of chunks other than what has come is CORRUPT.
+func (r *Replica) EndDelta(_ dataflow.LogIndex, d dataflow.DeltaID, chunks int, digest uint64) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.chainLocked(d.Pipeline)
+	if c == nil {
+		return nil
+	}
+	if err := c.endDelta(d.Ref(), chunks, digest); err != nil {
+		return dataflow.Errorf(dataflow.ReasonCorrupt, "delta %s: %w", d, err)
+	}
+	r.refreshLocked(c)
+	return nil
+}
+
+// BeginIncarnation drops the deltas of incarnations below min after base, those that are not complete, and those that
+// come later (P2). An incarnation that is not newer than the current one has been seen before.
+func (r *Replica) BeginIncarnation(_ dataflow.LogIndex, pipeline dataflow.PipelineUID, min dataflow.Incarnation, base dataflow.DeltaRef) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.chainLocked(pipeline)
+	if c == nil {
+		return nil
+	}
+	if err := c.begin(min, base); err != nil {
+		return dataflow.Errorf(dataflow.ReasonInternal, "pipeline %d: %w", pipeline, err)
+	}
+	r.refreshLocked(c)
+	return nil
+}
+
+// Settle says that the log forgets the pipeline's deltas up to upTo. The node proposes it when Merge has returned, so
+// there is nothing left to do, except on a replica that lags behind the leader: that one merges now.
+func (r *Replica) Settle(_ dataflow.LogIndex, pipeline dataflow.PipelineUID, upTo dataflow.DeltaRef) error {
+	return r.settle(pipeline, upTo)
+}
+
+// DropPipeline forgets all of a pipeline's deltas and state, durably when it returns. Open views go on.
+func (r *Replica) DropPipeline(_ dataflow.LogIndex, pipeline dataflow.PipelineUID) error {
+	r.mu.Lock()
+	c := r.mu.chains[pipeline]
+	r.mu.dropped[pipeline] = struct{}{}
+	stored := false
+	if c != nil {
+		c.dropped = true
+		stored = c.based || c.foldingTo != dataflow.DeltaRef{}
+		delete(r.mu.chains, pipeline)
+		r.announceLocked()
+	}
+	r.mu.Unlock()
+	if !stored {
+		return nil
+	}
+	// A merge that has not reached its ingest gives up, as the chain says dropped; one that has is over when the writer's
+	// token is free.
+	return r.store.drop(pipeline)
+}
+
+// Publish makes a committed cut known (P5). Cuts come in the order of the meta log; after a restart the retained ones
+// come again. One whose deltas are not here yet becomes readable when they are. When the commit's digest is not that of
+// the delta here, Publish, or the View later, says CORRUPT.
+func (r *Replica) Publish(commit *dataflow.CheckpointCommit) error {
+	part := commit.Shard(r.cfg.Shard)
+	k := &cut{
+		id: commit.ID, timeline: commit.Timeline, metaIndex: commit.MetaIndex,
+		named: dataflow.DeltaRef{Incarnation: commit.Incarnation, Seq: part.Seq}, digest: part.Digest,
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.chainLocked(commit.Pipeline)
+	if c == nil {
+		return errDropped(commit.Pipeline)
+	}
+	c.publish(k)
+	r.refreshLocked(c)
+	if k.status == cutCorrupt {
+		return errCorruptCut(commit.Pipeline, k.id)
+	}
+	return nil
+}
+
+// SetRetained says which cuts are retained or leased. Of the cuts published so far, up to the newest of keep, the others
+// become CHECKPOINT_EXPIRED; newer ones stay. Layers that no retained cut keeps apart are merged in the background (P6).
+func (r *Replica) SetRetained(pipeline dataflow.PipelineUID, keep []dataflow.CheckpointID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c := r.mu.chains[pipeline]; c != nil {
+		c.retain(keep)
+		r.refreshLocked(c)
+	}
+}
+
+// View returns a published cut; the caller releases it. Errors: NO_COMMITTED_CHECKPOINT (it is not here yet, or the
+// pipeline is not known here), CHECKPOINT_EXPIRED (it is not retained, or was never committed), PIPELINE_NOT_FOUND (it was
+// dropped), CORRUPT, SHUTTING_DOWN.
+func (r *Replica) View(pipeline dataflow.PipelineUID, id dataflow.CheckpointID) (*View, error) {
+	r.mu.Lock()
+	c, k, err := r.readableLocked(pipeline, id)
+	if err != nil {
+		r.mu.Unlock()
+		return nil, err
+	}
+	v := &View{r: r, uid: pipeline, id: id, ref: k.at, layers: c.upTo(k.at)}
+	v.refs.Store(1)
+	based := c.based
+	r.mu.views++
+	r.using.Add(1)
+	r.mu.Unlock()
+	defer r.using.Done()
+	if !based {
+		return v, nil // the layers are the whole state
+	}
+	// The snapshot is taken outside the lock (S5), so a merge may run meanwhile. That changes nothing as long as it ends
+	// at or below the cut, as the layers lie over it (S1); a merge beyond it has expired the cut before it began.
+	v.snap = r.store.db.NewSnapshot()
+	r.mu.Lock()
+	_, now, err := r.readableLocked(pipeline, id)
+	r.mu.Unlock()
+	if err == nil && now != k {
+		err = errExpired(pipeline, id)
+	}
+	if err != nil {
+		v.drop()
+		return nil, err
+	}
+	return v, nil
+}
+
+// Await is View, but waits until the cut is here, or the context ends.
+func (r *Replica) Await(ctx context.Context, pipeline dataflow.PipelineUID, id dataflow.CheckpointID) (*View, error) {
+	for {
+		changed := r.Changed()
+		v, err := r.View(pipeline, id)
+		if dataflow.ReasonOf(err) != dataflow.ReasonNoCommittedCheckpoint {
+			return v, err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, errors.Join(err, ctx.Err())
+		case <-r.store.fail.done:
+			return nil, r.store.fail.err
+		}
+	}
+}
+
+// readableLocked finds a cut that can be read, or says why it cannot.
+func (r *Replica) readableLocked(pipeline dataflow.PipelineUID, id dataflow.CheckpointID) (*chain, *cut, error) {
+	if r.closed.Load() {
+		return nil, nil, errShuttingDown()
+	}
+	if err := r.store.fail.get(); err != nil {
+		return nil, nil, dataflow.Errorf(dataflow.ReasonShuttingDown, "the state store of shard %d has failed: %w", r.cfg.Shard, err)
+	}
+	c := r.mu.chains[pipeline]
+	if c == nil {
+		if _, dropped := r.mu.dropped[pipeline]; dropped {
+			return nil, nil, errDropped(pipeline)
+		}
+		return nil, nil, errNotHere(pipeline, id)
+	}
+	k := c.lookup(id)
+	switch {
+	case k == nil && id > c.newest:
+		return nil, nil, errNotHere(pipeline, id)
+	case k == nil:
+		return nil, nil, errExpired(pipeline, id)
+	case k.status == cutCorrupt:
+		return nil, nil, errCorruptCut(pipeline, id)
+	case k.status != cutReady:
+		return nil, nil, errNotHere(pipeline, id)
+	}
+	return c, k, nil
+}
+
+// released takes back a view.
+func (r *Replica) released() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.views--
+}
+
+// Newest returns the newest readable cut of a pipeline; ok = there is one.
+func (r *Replica) Newest(pipeline dataflow.PipelineUID) (id dataflow.CheckpointID, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.mu.chains[pipeline]
+	if c == nil {
+		return 0, false
+	}
+	for i := len(c.cuts) - 1; i >= 0; i-- {
+		if c.cuts[i].status == cutReady {
+			return c.cuts[i].id, true
+		}
+	}
 	return 0, false
 }
 
-// Changed returns a channel that is closed when a cut becomes readable (or corrupt) after the call.
-func (r *Replica) Changed() <-chan struct{} { return nil }
-
-// Merge folds the layers up to the cut floor into the store and returns what to propose to Settle (P6). Cuts below
-// floor are refused from its start. It returns once the merge is durable.
-func (r *Replica) Merge(ctx context.Context, pipeline dataflow.PipelineUID, floor dataflow.CheckpointID) (dataflow.DeltaRef, error) {
-	return dataflow.DeltaRef{}, errAPI
+// Base returns what the store holds of a pipeline; ok = it holds something.
+func (r *Replica) Base(pipeline dataflow.PipelineUID) (base Base, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.mu.chains[pipeline]
+	if c == nil {
+		return Base{}, false
+	}
+	return c.base, c.based
 }
 
-// Base says what the store holds of a pipeline.
-func (r *Replica) Base(pipeline dataflow.PipelineUID) (Base, bool) { return Base{}, false }
-
-// Failed yields the error (once, then closed) when a durable write has failed: the node must stop.
-func (r *Replica) Failed() <-chan struct{} { return nil }
-
-// Err returns why Failed is closed.
-func (r *Replica) Err() error { return nil }
-
-func (r *Replica) Stats() Stats { return Stats{} }
-
-// Close waits for background work; an error names views that were not released.
-func (r *Replica) Close() error { return errAPI }
-
-// Base is the base marker of a pipeline.
-type Base struct {
-	Timeline   dataflow.Timeline
-	Checkpoint dataflow.CheckpointID
-	MetaIndex  dataflow.LogIndex // of the commit of Checkpoint: the meta FSM must have passed it before the node serves
-	Ref        dataflow.DeltaRef // deltas up to here are in the store
+// Changed returns a channel that is closed when a cut becomes readable or corrupt, or a pipeline is dropped, after the
+// call.
+func (r *Replica) Changed() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.mu.changed
 }
 
-// Stats are figures of a replica.
-type Stats struct {
-	Pipelines []PipelineStats
-	OpenViews int
-	DiskBytes int64
+// Failed returns a channel that is closed when the store cannot go on, because a durable write failed or its files are
+// damaged: the node must stop. Err says why.
+func (r *Replica) Failed() <-chan struct{} { return r.store.fail.done }
+
+// Err returns why Failed is closed; nil when it is not.
+func (r *Replica) Err() error { return r.store.fail.get() }
+
+// Close ends background work, waits for it, and closes the store. Views and iterators must have been released: those
+// that were not are an error, and answer SHUTTING_DOWN from then on. When the store has failed, its goroutines cannot be
+// stopped any more and stay until the process exits.
+func (r *Replica) Close() error {
+	r.mu.Lock()
+	if r.closed.Swap(true) {
+		r.mu.Unlock()
+		return nil
+	}
+	r.announceLocked()
+	r.mu.Unlock()
+	close(r.stop)
+	r.done.Wait()
+	r.using.Wait()
+	r.mu.Lock()
+	views := r.mu.views
+	r.mu.Unlock()
+	var err error
+	select {
+	case r.merging <- struct{}{}: // no merge is under way, and none begins
+		err = r.store.close()
+	case <-r.store.fail.done:
+	}
+	if views > 0 {
+		err = errors.Join(fmt.Errorf("close the state of shard %d: %d views or iterators were not released", r.cfg.Shard, views), err)
+	}
+	return err
 }
-
-// PipelineStats are figures of one pipeline in a replica.
-type PipelineStats struct {
-	Pipeline   dataflow.PipelineUID
-	Layers     int
-	LayerBytes int64 // what a Merge up to the newest cut would fold
-	Cuts       int   // readable cuts
-}
-
-// View is one committed cut of one pipeline on one shard: immutable, safe for concurrent use.
-type View struct{}
-
-func (v *View) Checkpoint() dataflow.CheckpointID { return 0 }
-
-// Get appends the value of a key to dst and reports whether the key is there.
-func (v *View) Get(stage dataflow.StageID, key, dst []byte) ([]byte, bool, error) {
-	return nil, false, errAPI
-}
-
-// Iter iterates over lo ≤ key < hi of a stage in key order; nil hi = no bound.
-func (v *View) Iter(stage dataflow.StageID, lo, hi []byte) *Iter { return nil }
-
-// Release ends the use of the view.
-func (v *View) Release() {}
-
-// Iter: for it.Next() { it.Key(); it.Value() }; err := it.Close().
-type Iter struct{}
-
-func (it *Iter) Next() bool    { return false }
-func (it *Iter) Key() []byte   { return nil }
-func (it *Iter) Value() []byte { return nil }
-func (it *Iter) Close() error  { return errAPI }

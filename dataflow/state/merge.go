@@ -1,0 +1,227 @@
+package state
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/weirdb/weir/dataflow"
+)
+
+// Merge folds the layers up to the cut floor, which must be readable, into the store, together with the marker that says
+// so (S3, P6). Cuts below floor are CHECKPOINT_EXPIRED from its start, also when it fails. When it returns without an
+// error the state at floor is durable, and the caller proposes to the shard's log to settle the deltas up to upTo.
+//
+// It runs on the caller's goroutine, one merge at a time, and takes about a microsecond per key; reads and deltas go on
+// meanwhile. An error leaves everything as it was; when the store has failed, Failed says so. Errors are those of View.
+func (r *Replica) Merge(ctx context.Context, pipeline dataflow.PipelineUID, floor dataflow.CheckpointID) (upTo dataflow.DeltaRef, err error) {
+	if err := r.acquireMerge(ctx); err != nil {
+		return dataflow.DeltaRef{}, err
+	}
+	defer r.releaseMerge()
+	r.mu.Lock()
+	c, k, err := r.readableLocked(pipeline, floor)
+	if err != nil {
+		r.mu.Unlock()
+		return dataflow.DeltaRef{}, err
+	}
+	c.expireBelow(floor)
+	upTo = k.at
+	job := mergeJob{uid: pipeline, chain: c, base: Base{Checkpoint: k.id, Timeline: k.timeline, MetaIndex: k.metaIndex, Ref: upTo}}
+	r.beginMergeLocked(&job)
+	r.mu.Unlock()
+	return upTo, r.merge(ctx, &job)
+}
+
+// settle merges up to a position that the log is about to forget, if the store does not hold it yet.
+func (r *Replica) settle(pipeline dataflow.PipelineUID, upTo dataflow.DeltaRef) error {
+	held := func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		c := r.mu.chains[pipeline]
+		return c == nil || upTo.Compare(c.base.Ref) <= 0
+	}
+	if held() {
+		return nil
+	}
+	ctx := context.Background() // the log cannot go on without it
+	if err := r.acquireMerge(ctx); err != nil {
+		return err
+	}
+	defer r.releaseMerge()
+	if held() {
+		return nil
+	}
+	r.mu.Lock()
+	c := r.mu.chains[pipeline]
+	if c == nil {
+		r.mu.Unlock()
+		return nil
+	}
+	if upTo.Seq != 0 && c.find(upTo) == nil {
+		r.mu.Unlock()
+		return dataflow.Errorf(dataflow.ReasonCorrupt, "pipeline %d is settled up to delta %s, which is not in this replica", pipeline, upTo)
+	}
+	job := mergeJob{uid: pipeline, chain: c, base: c.base}
+	for _, k := range c.cuts {
+		if k.status == cutReady && k.at == upTo {
+			job.base = Base{Checkpoint: k.id, Timeline: k.timeline, MetaIndex: k.metaIndex}
+		}
+	}
+	job.base.Ref = upTo
+	c.expireBefore(upTo)
+	r.beginMergeLocked(&job)
+	r.mu.Unlock()
+	return r.merge(ctx, &job)
+}
+
+func (r *Replica) acquireMerge(ctx context.Context) error {
+	select {
+	case r.merging <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-r.store.fail.done:
+		return r.store.fail.err
+	}
+	if r.closed.Load() {
+		r.releaseMerge()
+		return errShuttingDown()
+	}
+	return nil
+}
+
+func (r *Replica) releaseMerge() { <-r.merging }
+
+// mergeJob is one merge into the store.
+type mergeJob struct {
+	uid    dataflow.PipelineUID
+	chain  *chain
+	base   Base     // the marker to be
+	layers []*layer // newest first
+}
+
+// beginMergeLocked fixes what is merged.
+func (r *Replica) beginMergeLocked(job *mergeJob) {
+	c := job.chain
+	if job.base.Digest = c.base.Digest; job.base.Ref != c.base.Ref {
+		job.base.Digest = 0
+		if d := c.find(job.base.Ref); d != nil {
+			job.base.Digest = d.digest
+		}
+	}
+	job.layers = c.upTo(job.base.Ref)
+	c.foldingTo = job.base.Ref
+}
+
+// merge does the work outside the lock, and then lets go of the layers.
+func (r *Replica) merge(ctx context.Context, job *mergeJob) error {
+	c := job.chain
+	var err error
+	if job.base.Ref != c.base.Ref { // only a merge changes it, and this is the one
+		err = r.store.fold(ctx, job.uid, job.layers, job.base, func() error { return r.stillMerging(job) })
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c.foldingTo = dataflow.DeltaRef{}
+	if err != nil {
+		return fmt.Errorf("merge pipeline %d of shard %d up to %s: %w", job.uid, r.cfg.Shard, job.base, err)
+	}
+	if job.base.Ref != c.base.Ref {
+		c.merged(job.base)
+	}
+	return nil
+}
+
+func (r *Replica) stillMerging(job *mergeJob) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if job.chain.dropped {
+		return errDropped(job.uid)
+	}
+	if r.closed.Load() {
+		return errShuttingDown()
+	}
+	return nil
+}
+
+// foldLayers merges neighbouring layers in memory until the replica is closed.
+func (r *Replica) foldLayers() {
+	for {
+		select {
+		case <-r.stop:
+			return
+		case <-r.wake:
+		}
+		for r.foldOne() {
+			select {
+			case <-r.stop:
+				return
+			default:
+			}
+		}
+	}
+}
+
+// foldOne merges two layers of some pipeline and reports whether there were any to merge.
+func (r *Replica) foldOne() bool {
+	r.mu.Lock()
+	var c *chain
+	var pair []*layer
+	for _, c = range r.mu.chains {
+		if pair = c.pickFold(); pair != nil {
+			break
+		}
+	}
+	r.mu.Unlock()
+	if pair == nil {
+		return false
+	}
+	folded := fold(pair)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c.replace(pair, folded)
+	return true
+}
+
+// Stats are figures of a replica.
+type Stats struct {
+	Pipelines []PipelineStats // in no particular order
+	OpenViews int             // views and iterators that were not released
+	DiskBytes uint64          // the store's files
+}
+
+// PipelineStats are figures of one pipeline in a replica.
+type PipelineStats struct {
+	Pipeline     dataflow.PipelineUID
+	Layers       int
+	LayerBytes   int64 // memory that a Merge would free
+	LayerEntries int
+	Cuts         int // published and not expired
+	Base         Base
+}
+
+// Stats returns the replica's figures.
+func (r *Replica) Stats() Stats {
+	var st Stats
+	r.mu.Lock()
+	open := !r.closed.Load() && r.store.fail.get() == nil
+	if open {
+		r.using.Add(1)
+	}
+	r.mu.Unlock()
+	if open {
+		st.DiskBytes = r.store.db.Metrics().DiskSpaceUsage()
+		r.using.Done()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	st.OpenViews = r.mu.views
+	for uid, c := range r.mu.chains {
+		p := PipelineStats{Pipeline: uid, Layers: len(c.layers), Cuts: len(c.cuts), Base: c.base}
+		for _, l := range c.layers {
+			p.LayerBytes += l.bytes
+			p.LayerEntries += len(l.at)
+		}
+		st.Pipelines = append(st.Pipelines, p)
+	}
+	return st
+}

@@ -1,0 +1,369 @@
+package state
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/objstorage/objstorageprovider"
+	"github.com/cockroachdb/pebble/v2/sstable"
+
+	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/internal/vfs"
+)
+
+// storeFormat is the format of the store's files. It is named, because Pebble's default for a new store is an old format
+// that does not notice a damaged log; it may be raised, and then older binaries refuse the store.
+const storeFormat = pebble.FormatValueSeparation
+
+const (
+	// memTableBytes is small because only headers and range deletions pass through the memtable: data is ingested.
+	memTableBytes = 1 << 20
+	bloomBits     = 10
+	headerVersion = 1
+)
+
+// store is the Pebble store of a replica: the base of every pipeline, with its marker.
+//
+// Pebble has no way to return some errors: when it cannot write its log or manifest it calls Logger.Fatalf, with locks
+// held, and does not expect that to return. Here Fatalf reports the failure and parks the goroutine for good, instead of
+// exiting the process. Therefore everything that writes runs on a goroutine of its own (run), whose caller gets the
+// failure, and a store that has failed is abandoned by close: its goroutines stay until the process exits, which the
+// owner must bring about.
+type store struct {
+	db      *pebble.DB
+	opts    *pebble.Options
+	fs      vfs.FS
+	scratch string // directory of SSTs that are being written
+	fail    *failure
+	// writing is the token of the one writer; a channel, because its holder waits for I/O (S5).
+	writing chan struct{}
+}
+
+// failure is the first reason why the store cannot go on.
+type failure struct {
+	once sync.Once
+	err  error
+	done chan struct{}
+}
+
+func newFailure() *failure { return &failure{done: make(chan struct{})} }
+
+func (f *failure) set(err error) {
+	f.once.Do(func() {
+		f.err = err
+		close(f.done)
+	})
+}
+
+// get returns the failure, or nil.
+func (f *failure) get() error {
+	select {
+	case <-f.done:
+		return f.err
+	default:
+		return nil
+	}
+}
+
+// pebbleLogger passes Pebble's messages on.
+type pebbleLogger struct {
+	log  *slog.Logger
+	fail *failure
+}
+
+var _ pebble.Logger = pebbleLogger{}
+
+func (l pebbleLogger) Infof(format string, args ...any)  { l.log.Debug(fmt.Sprintf(format, args...)) }
+func (l pebbleLogger) Errorf(format string, args ...any) { l.log.Error(fmt.Sprintf(format, args...)) }
+
+// Fatalf does not return: see store.
+func (l pebbleLogger) Fatalf(format string, args ...any) {
+	err := fmt.Errorf(format, args...)
+	l.log.Error("the state store cannot go on", "error", err)
+	l.fail.set(err)
+	select {}
+}
+
+// openStore opens or makes the store of a shard, and returns the base markers in it.
+func openStore(cfg *Config) (s *store, bases map[dataflow.PipelineUID]Base, err error) {
+	s = &store{fs: cfg.FS, fail: newFailure(), writing: make(chan struct{}, 1)}
+	s.scratch = s.fs.PathJoin(cfg.Dir, "ingest")
+	dir := s.fs.PathJoin(cfg.Dir, "db")
+	if err := s.prepare(cfg.Dir, dir); err != nil {
+		return nil, nil, err
+	}
+	s.opts = storeOptions(cfg, s.fail)
+	err = s.run(func() (err error) {
+		s.db, err = pebble.Open(dir, s.opts)
+		return err
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("open %s: %w", dir, corrupt(err))
+	}
+	if bases, err = s.load(cfg.Shard); err != nil {
+		return nil, nil, errors.Join(err, s.close())
+	}
+	return s, bases, nil
+}
+
+func storeOptions(cfg *Config, fail *failure) *pebble.Options {
+	log := cfg.Logger.With("shard", cfg.Shard)
+	opts := &pebble.Options{
+		FS:                 cfg.FS,
+		FormatMajorVersion: storeFormat,
+		MemTableSize:       memTableBytes,
+		Logger:             pebbleLogger{log: log, fail: fail},
+		EventListener: &pebble.EventListener{
+			BackgroundError: func(err error) {
+				log.Error("the state store failed in the background", "error", err)
+				fail.set(err)
+			},
+			DataCorruption: func(info pebble.DataCorruptionInfo) {
+				log.Error("the state store is damaged", "error", info.Details)
+				fail.set(corrupt(info.Details))
+			},
+			DiskSlow: func(info pebble.DiskSlowInfo) { log.Warn("slow disk", "operation", info.String()) },
+		},
+	}
+	if cfg.Cache != nil {
+		opts.Cache, opts.FileCache = cfg.Cache.blocks, cfg.Cache.files
+	}
+	// An ingest is durable in the manifest when it returns; the other way leads through the log, where it would be so only
+	// by another sync.
+	opts.Experimental.DisableIngestAsFlushable = func() bool { return true }
+	for i := range opts.Levels {
+		opts.Levels[i].FilterPolicy = bloom.FilterPolicy(bloomBits)
+	}
+	opts.EnsureDefaults()
+	return opts
+}
+
+// prepare makes the directories durable and removes what an interrupted merge has left.
+func (s *store) prepare(dirs ...string) error {
+	for _, dir := range append(dirs, s.scratch) {
+		if err := s.fs.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("make %s: %w", dir, err)
+		}
+		if err := syncDir(s.fs, s.fs.PathDir(dir)); err != nil {
+			return err
+		}
+	}
+	left, err := s.fs.List(s.scratch)
+	if err != nil {
+		return fmt.Errorf("list %s: %w", s.scratch, err)
+	}
+	for _, name := range left {
+		if err := s.fs.Remove(s.fs.PathJoin(s.scratch, name)); err != nil {
+			return fmt.Errorf("remove what a merge has left: %w", err)
+		}
+	}
+	return nil
+}
+
+func syncDir(fs vfs.FS, dir string) error {
+	d, err := fs.OpenDir(dir)
+	if err != nil {
+		return fmt.Errorf("open directory %s: %w", dir, err)
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// load checks that the store belongs to the shard, and reads the markers. A new store gets its header.
+func (s *store) load(shard dataflow.ShardID) (map[dataflow.PipelineUID]Base, error) {
+	header := binary.LittleEndian.AppendUint32([]byte{headerVersion}, uint32(shard))
+	have, closer, err := s.db.Get(headerKey)
+	switch {
+	case errors.Is(err, pebble.ErrNotFound):
+		// The first log file of a store is written in the oldest format, whatever the options say, and damage in it would
+		// pass for its end. Flush begins another one.
+		err := s.write(context.Background(), func() error {
+			return errors.Join(s.db.Set(headerKey, header, pebble.Sync), s.db.Flush())
+		})
+		if err != nil {
+			return nil, fmt.Errorf("write the store's header: %w", err)
+		}
+	case err != nil:
+		return nil, fmt.Errorf("read the store's header: %w", corrupt(err))
+	default:
+		same := bytes.Equal(have, header)
+		have = bytes.Clone(have)
+		if err := closer.Close(); err != nil {
+			return nil, fmt.Errorf("read the store's header: %w", err)
+		}
+		if !same {
+			return nil, fmt.Errorf("the store's header is %x, that of shard %d is %x: the directory belongs to another shard or version", have, shard, header)
+		}
+	}
+	return s.loadBases()
+}
+
+func (s *store) loadBases() (_ map[dataflow.PipelineUID]Base, err error) {
+	bases := make(map[dataflow.PipelineUID]Base)
+	it, err := s.db.NewIter(nil)
+	if err != nil {
+		return nil, fmt.Errorf("read the base markers: %w", corrupt(err))
+	}
+	defer func() {
+		if cerr := it.Close(); err == nil && cerr != nil {
+			err = fmt.Errorf("read the base markers: %w", corrupt(cerr))
+		}
+	}()
+	for ok := it.SeekGE(appendPipeline(nil, 0)); ok; {
+		key := it.Key()
+		if len(key) != 8 {
+			return nil, dataflow.Errorf(dataflow.ReasonCorrupt, "the state store has a key %x without a base marker before it", key)
+		}
+		uid := dataflow.PipelineUID(binary.BigEndian.Uint64(key))
+		base, err := decodeBase(it.Value())
+		if err != nil {
+			return nil, dataflow.Errorf(dataflow.ReasonCorrupt, "pipeline %d: %w", uid, err)
+		}
+		bases[uid] = base
+		next := prefixEnd(appendPipeline(nil, uid))
+		if next == nil {
+			break
+		}
+		ok = it.SeekGE(next)
+	}
+	return bases, nil
+}
+
+// run runs fn on a goroutine of its own and returns its error, or the failure that keeps it from returning.
+func (s *store) run(fn func() error) error {
+	if err := s.fail.get(); err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	go func() { done <- fn() }()
+	select {
+	case err := <-done:
+		return err
+	case <-s.fail.done:
+		return s.fail.err
+	}
+}
+
+// write runs fn as the one writer.
+func (s *store) write(ctx context.Context, fn func() error) error {
+	select {
+	case s.writing <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.fail.done:
+		return s.fail.err
+	}
+	defer func() { <-s.writing }()
+	return s.run(fn)
+}
+
+// drop deletes all of a pipeline, durably. Open snapshots keep what they see.
+func (s *store) drop(uid dataflow.PipelineUID) error {
+	from := appendPipeline(nil, uid)
+	to := prefixEnd(appendPipeline(nil, uid))
+	if to == nil {
+		to = bytes.Repeat([]byte{0xff}, storePrefix+dataflow.MaxKeyBytes)
+	}
+	err := s.write(context.Background(), func() error { return s.db.DeleteRange(from, to, pebble.Sync) })
+	if err != nil {
+		s.fail.set(fmt.Errorf("drop pipeline %d: %w", uid, err))
+	}
+	return err
+}
+
+// fold writes the layers and the marker into the store by one ingest. It asks goOn now and then, and before the ingest,
+// whether it is still wanted. An error before the ingest leaves the store as it was; one of the ingest is a failure of
+// the store.
+func (s *store) fold(ctx context.Context, uid dataflow.PipelineUID, newestFirst []*layer, base Base, goOn func() error) error {
+	path := s.fs.PathJoin(s.scratch, fmt.Sprintf("%d.sst", uid))
+	if err := s.writeTable(ctx, path, uid, newestFirst, base, goOn); err != nil {
+		return errors.Join(fmt.Errorf("write %s: %w", path, err), s.discard(path))
+	}
+	var refused error
+	err := s.write(ctx, func() error {
+		if refused = goOn(); refused != nil {
+			return nil
+		}
+		if err := s.db.Ingest(context.WithoutCancel(ctx), []string{path}); err != nil {
+			s.fail.set(fmt.Errorf("ingest %s: %w", path, err))
+			return err
+		}
+		return nil
+	})
+	if err = errors.Join(err, refused); err != nil {
+		return errors.Join(err, s.discard(path))
+	}
+	return nil
+}
+
+// discard removes a file that was not ingested, if it is there. What cannot be removed goes at the next open.
+func (s *store) discard(path string) error {
+	if err := s.fs.Remove(path); err != nil {
+		if _, serr := s.fs.Stat(path); serr == nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkEvery is how many entries are written between two questions whether to go on.
+const checkEvery = 4096
+
+// writeTable writes an SST, synced: the marker, which sorts first, and the layers' entries.
+func (s *store) writeTable(ctx context.Context, path string, uid dataflow.PipelineUID, newestFirst []*layer, base Base, goOn func() error) (err error) {
+	file, err := s.fs.Create(path, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	w := sstable.NewWriter(objstorageprovider.NewFileWritable(file), s.opts.MakeWriterOptions(0, s.db.TableFormat()))
+	defer func() { err = errors.Join(err, w.Close()) }()
+	if err := w.Set(appendPipeline(nil, uid), base.encode()); err != nil {
+		return err
+	}
+	var key []byte
+	m := newMerger(newestFirst)
+	for n := 1; ; n++ {
+		c := m.peek()
+		if c == nil {
+			return nil
+		}
+		if n%checkEvery == 0 {
+			if err := errors.Join(ctx.Err(), goOn()); err != nil {
+				return err
+			}
+		}
+		e := c.cur
+		key = appendStoreKey(key[:0], uid, e.stageKey.stage, e.stageKey.key)
+		if e.val == nil {
+			err = w.Delete(key)
+		} else {
+			err = w.Set(key, e.val)
+		}
+		if err != nil {
+			return err
+		}
+		m.skip(e.stageKey)
+	}
+}
+
+// close closes the store, unless it has failed: then it is abandoned.
+func (s *store) close() error {
+	if err := s.fail.get(); err != nil {
+		return nil
+	}
+	return s.run(s.db.Close)
+}
+
+// corrupt gives Pebble's errors about damaged files their reason.
+func corrupt(err error) error {
+	if err != nil && pebble.IsCorruptionError(err) {
+		return dataflow.Errorf(dataflow.ReasonCorrupt, "the state store is damaged: %w", err)
+	}
+	return err
+}
