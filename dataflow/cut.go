@@ -81,7 +81,7 @@ type ShardCommit struct {
 // log creates it (G2); it never changes afterwards.
 type CheckpointCommit struct {
 	Pipeline    PipelineUID
-	Timeline    Timeline
+	Timeline    Timeline // set by the meta FSM
 	Incarnation Incarnation
 	ID          CheckpointID
 	Guarantee   Guarantee
@@ -124,10 +124,14 @@ func (c *CheckpointCommit) Clone() *CheckpointCommit {
 	return &d
 }
 
-// String prints the cut on one line: cut 7 i2 t1 exactly_once [1/0:17] shards[0:s3@40].
+// String prints the cut on one line, with the timeline when there has been a rewind: cut 7 i2 t2 exactly_once [1/0:17] shards[0:s3@40].
 func (c *CheckpointCommit) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "cut %d i%d t%d %s [%s] shards[", c.ID, c.Incarnation, c.Timeline, c.Guarantee, c.Positions)
+	fmt.Fprintf(&b, "cut %d i%d", c.ID, c.Incarnation)
+	if c.Timeline > 1 {
+		fmt.Fprintf(&b, " t%d", c.Timeline)
+	}
+	fmt.Fprintf(&b, " %s [%s] shards[", c.Guarantee, c.Positions)
 	for i, s := range c.Shards {
 		if i > 0 {
 			b.WriteByte(' ')

@@ -189,7 +189,11 @@ func (e IncarnationBegun) String() string {
 }
 func (e BeginRefused) String() string { return fmt.Sprintf("begin refused: %v; %s", e.Err, e.View) }
 func (e OptionsChanged) String() string {
-	return fmt.Sprintf("options changed: interval=%s timeout=%s", e.Options.Interval, e.Options.Timeout)
+	interval := e.Options.Interval.String()
+	if e.Options.Interval == 0 {
+		interval = "off"
+	}
+	return fmt.Sprintf("options changed: interval=%s timeout=%s", interval, e.Options.Timeout)
 }
 func (StopRequested) String() string { return "stop requested" }
 func (Resumed) String() string       { return "resumed" }

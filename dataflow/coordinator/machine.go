@@ -70,6 +70,7 @@ type Machine struct {
 	pausedTo int64    // checkpoint.min_pause ends
 	failures int      // attempts failed in a row
 	stopping bool     // the meta log has the pipeline STOPPING
+	resuming bool     // resumed before the first block of numbers was there
 }
 
 // recovery is the progress of a restart: the tasks of the new incarnation start when the old ones have ended, the
@@ -274,6 +275,8 @@ func (m *Machine) attemptsReserved(e AttemptsReserved) {
 	case m.view.Fresh && m.took == 0:
 		m.phase = recovering
 		m.recovery = recovery{cause: "deployed", begun: true, stopped: true}
+	case m.resuming:
+		m.recover("resumed", 0)
 	default:
 		m.recover("a new coordinator found no tasks running", 0)
 	}

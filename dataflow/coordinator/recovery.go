@@ -163,7 +163,7 @@ func (m *Machine) resumed() {
 	if m.attempts.end == 0 {
 		// Elected while the pipeline did not run: the fencing block comes first (P3).
 		m.phase = reserving
-		m.took = 0
+		m.resuming, m.took = true, 0
 		m.reserve(true)
 		return
 	}
