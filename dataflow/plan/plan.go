@@ -4,6 +4,8 @@
 package plan
 
 import (
+	"fmt"
+
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/agg"
 	"github.com/weirdb/weir/dataflow/expr"
@@ -17,12 +19,15 @@ type Plan struct {
 	Reads []Stream
 	// Stages are in topological order; Stages[i].ID == i. A stage's number is part of its stored keys.
 	Stages []*Stage
-	// Options holds the file's SET statements: name to value as written, unchecked.
+	// Options holds the file's SET statements as written; dataflow.PipelineOptions takes them.
 	Options []Option
 }
 
-// Option is one SET statement, or one --set of a deploy.
-type Option struct{ Name, Value string }
+// Option is one SET statement, or one option of CREATE STREAM … WITH.
+type Option = dataflow.Option
+
+// Place is where an expression stands in the text, from 1. Failures of rows name it (on_error).
+type Place struct{ Line, Column int }
 
 // Stream describes a stream as a plan sees it.
 type Stream struct {
@@ -60,6 +65,9 @@ type Stage struct {
 	KeyCols []int
 	// Having hides rows for which it is not true; nil admits all. Over the same row as Output.
 	Having expr.Expr
+	// OutputAt and HavingAt say where Output and Having stand in the text.
+	OutputAt []Place
+	HavingAt Place
 }
 
 // Input feeds a stage from a stream or from another stage's table.
@@ -80,12 +88,16 @@ type Input struct {
 type Op interface{ op() }
 
 // Filter keeps the rows for which Cond is true.
-type Filter struct{ Cond expr.Expr }
+type Filter struct {
+	Cond expr.Expr
+	At   Place
+}
 
 // Project replaces the columns.
 type Project struct {
 	Exprs  []expr.Expr
 	Schema dataflow.Schema
+	At     []Place // of each of Exprs
 }
 
 // Unnest repeats each row once per element of the array, which becomes an additional last column. A NULL or empty array
@@ -93,6 +105,37 @@ type Project struct {
 type Unnest struct {
 	Array  expr.Expr // TEXT[]
 	Column dataflow.Column
+	At     Place
+}
+
+// Table returns the stage that owns the table called name.
+func (p *Plan) Table(name string) (*Stage, bool) {
+	for _, s := range p.Stages {
+		if s.Name == name && name != "" {
+			return s, true
+		}
+	}
+	return nil, false
+}
+
+// Tables returns the stages that own named tables, in the order of the file.
+func (p *Plan) Tables() []*Stage {
+	var tables []*Stage
+	for _, s := range p.Stages {
+		if s.Name != "" {
+			tables = append(tables, s)
+		}
+	}
+	return tables
+}
+
+// Row returns the schema that Output and Having read: the key columns, then the results of the aggregates.
+func (s *Stage) Row() dataflow.Schema {
+	row := append(dataflow.Schema(nil), s.Key...)
+	for i, a := range s.Aggs {
+		row = append(row, dataflow.Column{Name: fmt.Sprintf("agg%d", i+1), Type: a.Out})
+	}
+	return row
 }
 
 func (*Filter) op()  {}

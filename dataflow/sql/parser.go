@@ -10,7 +10,7 @@ import (
 
 const (
 	// maxOperators bounds the operators of one statement: a+a+… becomes a tree as deep as it is long.
-	maxOperators = 10_000
+	maxOperators = 5_000
 	// maxStatements bounds the statements of a file.
 	maxStatements = 1_000
 )
