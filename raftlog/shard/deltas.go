@@ -51,7 +51,6 @@ func (l *Log) DropPipeline(ctx context.Context, pipeline dataflow.PipelineUID) e
 
 // PipelineStatus is what a shard's log knows of a pipeline.
 type PipelineStatus struct {
-	Pipeline    dataflow.PipelineUID
 	Incarnation dataflow.Incarnation // the one that may write here
 	Base        dataflow.DeltaRef    // what it began from
 	Last        dataflow.DeltaRef    // its last complete delta; Seq 0 = none
@@ -61,16 +60,22 @@ type PipelineStatus struct {
 
 // Pipelines returns the pipelines that have begun here and are not dropped, in order of their uids. Drivers reconcile
 // from it (P1).
-func (l *Log) Pipelines() []PipelineStatus {
+func (l *Log) Pipelines() []dataflow.PipelineUID {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	var out []PipelineStatus
-	for _, uid := range slices.Sorted(maps.Keys(l.mu.m.pipelines)) {
-		p := l.mu.m.pipelines[uid]
-		out = append(out, PipelineStatus{
-			Pipeline: uid, Incarnation: p.min, Base: p.base, Settled: p.settled, Unsettled: len(p.deltas),
-			Last: dataflow.DeltaRef{Incarnation: p.min, Seq: p.next - 1},
-		})
+	return slices.Sorted(maps.Keys(l.mu.m.pipelines))
+}
+
+// Pipeline returns what the log knows of a pipeline; false when it has not begun here or is dropped.
+func (l *Log) Pipeline(uid dataflow.PipelineUID) (PipelineStatus, bool) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	p := l.mu.m.pipelines[uid]
+	if p == nil {
+		return PipelineStatus{}, false
 	}
-	return out
+	return PipelineStatus{
+		Incarnation: p.min, Base: p.base, Settled: p.settled, Unsettled: len(p.deltas),
+		Last: dataflow.DeltaRef{Incarnation: p.min, Seq: p.next - 1},
+	}, true
 }

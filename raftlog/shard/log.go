@@ -67,6 +67,18 @@ func (l *Log) Close() error {
 
 // propose writes a command to the log and returns what it came to.
 func (l *Log) propose(ctx context.Context, c command) (outcome, error) {
+	if ctx.Err() != nil {
+		return outcome{}, dataflow.Errorf(dataflow.ReasonDeadline, "log of shard %d: nothing was proposed: %w", l.cfg.Shard, context.Cause(ctx))
+	}
+	p, err := l.submit(c)
+	if err != nil {
+		return outcome{}, err
+	}
+	return settled(p.Wait(ctx))
+}
+
+// submit hands a command to the log without waiting. Commands enter the log in the order they are submitted in.
+func (l *Log) submit(c command) (*raftlog.Pending, error) {
 	buf, _ := l.bufs.Get().(*[]byte)
 	if buf == nil {
 		buf = new([]byte)
@@ -75,15 +87,19 @@ func (l *Log) propose(ctx context.Context, c command) (outcome, error) {
 	*buf = appendEntry((*buf)[:0], c)
 	if _, err := decode(*buf); err != nil {
 		// An entry that nobody can apply would stop every replica for good.
-		return outcome{}, dataflow.Errorf(dataflow.ReasonInternal, "log of shard %d: a %T that does not decode: %w", l.cfg.Shard, c, err)
+		return nil, dataflow.Errorf(dataflow.ReasonInternal, "log of shard %d: a %T that does not decode: %w", l.cfg.Shard, c, err)
 	}
-	_, v, err := l.group.Propose(ctx, *buf) // copies it
+	return l.group.Submit(*buf) // copies it
+}
+
+// settled takes apart what a proposal came to.
+func settled(_ dataflow.LogIndex, v any, err error) (outcome, error) {
 	if err != nil {
 		return outcome{}, err
 	}
 	out, ok := v.(outcome)
 	if !ok {
-		return outcome{}, fmt.Errorf("log of shard %d: an entry came to a %T", l.cfg.Shard, v)
+		return outcome{}, dataflow.Errorf(dataflow.ReasonInternal, "an entry of a shard came to a %T", v)
 	}
 	return out, out.err
 }

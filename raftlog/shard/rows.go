@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/raftlog"
 )
 
 // Limits of what senders choose. They go into every snapshot (producers) or are hashed anyway (keys).
@@ -86,8 +87,41 @@ func (t TrimReason) String() string {
 // and PRODUCER_FENCED, UNKNOWN_PRODUCER, SEQUENCE_REUSED, IDEMPOTENCY_KEY_REUSED and STREAM_NOT_FOUND (dropped) mean that
 // nothing was written. The caller has checked that the rows belong to this shard and fit the stream.
 func (l *Log) Append(ctx context.Context, a Append) (Appended, error) {
-	if err := a.validate(); err != nil {
+	c, err := l.appendCommand(a)
+	if err != nil {
 		return Appended{}, err
+	}
+	out, err := l.propose(ctx, c)
+	return out.appended, err
+}
+
+// Pending is an append that was handed to the log and whose answer is not known yet.
+type Pending struct{ p *raftlog.Pending }
+
+// Wait returns the answer. When ctx ends first, the error is OUTCOME_UNKNOWN, and the rows may still be written.
+func (p *Pending) Wait(ctx context.Context) (Appended, error) {
+	out, err := settled(p.p.Wait(ctx))
+	return out.appended, err
+}
+
+// Submit is the first half of Append: it hands the batch to the log and does not wait. Batches submitted one after
+// another enter the log in that order, so a producer may have several under way. When leadership is lost, a later one can
+// come without the earlier ones, and is refused with OUT_OF_ORDER.
+func (l *Log) Submit(a Append) (*Pending, error) {
+	c, err := l.appendCommand(a)
+	if err != nil {
+		return nil, err
+	}
+	p, err := l.submit(c)
+	if err != nil {
+		return nil, err
+	}
+	return &Pending{p}, nil
+}
+
+func (l *Log) appendCommand(a Append) (*appendRows, error) {
+	if err := a.validate(); err != nil {
+		return nil, err
 	}
 	c := &appendRows{
 		stream: a.Stream, now: l.now(a.Now), count: a.Count, digest: a.Digest,
@@ -102,8 +136,7 @@ func (l *Log) Append(ctx context.Context, a Append) (Appended, error) {
 	case a.IdempotencyKey != "":
 		c.hasKey, c.key, c.limit = true, hashKey(a.Stream, a.IdempotencyKey), l.cfg.MaxKeys
 	}
-	out, err := l.propose(ctx, c)
-	return out.appended, err
+	return c, nil
 }
 
 func (a *Append) validate() error {
