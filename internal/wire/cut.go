@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/weirdb/weir/dataflow"
 	weirv1 "github.com/weirdb/weir/proto/weir/v1"
 )
 
@@ -49,7 +50,7 @@ func enumText(s, prefix string) string { return strings.ToLower(strings.TrimPref
 func appendPositionsJSON(dst []byte, ps []*weirv1.Position) []byte {
 	byStream := make(map[string][]uint64)
 	for _, p := range ps {
-		if p.GetShard() >= 1<<16 { // no group has so many shards; a list that long is not worth a crash
+		if p.GetShard() >= dataflow.MaxShards { // no group has so many: a list of them is not worth the memory
 			continue
 		}
 		l := byStream[p.GetStream()]

@@ -1,0 +1,270 @@
+package api
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/internal/wire"
+	weirv1 "github.com/weirdb/weir/proto/weir/v1"
+)
+
+// maxReadWait bounds max_wait: a request must not hold its place for longer than anybody waits for it.
+const maxReadWait = 10 * time.Minute
+
+// queryService implements weirv1.QueryServiceServer.
+type queryService struct {
+	weirv1.UnimplementedQueryServiceServer
+	b     Backends
+	names namer
+	group dataflow.GroupID
+}
+
+// readRequest is what every read's message has.
+type readRequest interface {
+	GetIsolation() weirv1.Read
+	GetMinToken() string
+	GetSessionToken() string
+	GetMaxWait() *durationpb.Duration
+	GetNumbers() weirv1.Numbers
+}
+
+// options checks what every read has. checkpoint is nil when it is not set.
+func (s *queryService) options(r readRequest, checkpoint *uint64) (dataflow.ReadOptions, error) {
+	var o dataflow.ReadOptions
+	switch r.GetIsolation() {
+	case weirv1.Read_READ_UNSPECIFIED, weirv1.Read_READ_COMMITTED:
+	case weirv1.Read_READ_UNCOMMITTED:
+		o.Isolation = dataflow.ReadUncommitted
+	default:
+		return o, invalid("isolation", "%d is not READ_COMMITTED or READ_UNCOMMITTED", r.GetIsolation())
+	}
+	if err := checkNumbers(r.GetNumbers()); err != nil {
+		return o, err
+	}
+	if t := r.GetMinToken(); t != "" {
+		tok, err := dataflow.ParseToken(t, s.group)
+		if err != nil {
+			return o, err
+		}
+		o.Min = tok.Positions
+	}
+	if t := r.GetSessionToken(); t != "" {
+		tok, err := dataflow.ParseSessionToken(t, s.group)
+		if err != nil {
+			return o, err
+		}
+		o.Session = &tok
+	}
+	wait, err := checkWait(r.GetMaxWait())
+	if err != nil {
+		return o, err
+	}
+	o.MaxWait = wait
+	if checkpoint != nil {
+		if o.Isolation != dataflow.ReadCommitted {
+			return o, invalid("checkpoint_id", "is for READ_COMMITTED: live state belongs to no checkpoint")
+		}
+		id := dataflow.CheckpointID(*checkpoint)
+		o.Checkpoint = &id
+	}
+	return o, nil
+}
+
+func checkNumbers(n weirv1.Numbers) error {
+	if _, ok := weirv1.Numbers_name[int32(n)]; !ok {
+		return invalid("numbers", "%d is not NUMBERS_JSON or NUMBERS_STRING", n)
+	}
+	return nil
+}
+
+func checkWait(d *durationpb.Duration) (time.Duration, error) {
+	if d == nil {
+		return 0, nil
+	}
+	if err := d.CheckValid(); err != nil {
+		return 0, invalid("max_wait", "is out of range")
+	}
+	switch w := d.AsDuration(); {
+	case w < 0:
+		return 0, invalid("max_wait", "%s is negative", w)
+	default:
+		return min(w, maxReadWait), nil
+	}
+}
+
+func checkTable(pipeline, table string) error {
+	if err := checkName("pipeline", pipeline); err != nil {
+		return err
+	}
+	return checkName("table", table)
+}
+
+// checkPage clamps a limit as AIP-158 has it: too much is the most there is, negative is wrong.
+func checkPage(limit int32, token string) (dataflow.Page, error) {
+	if limit < 0 {
+		return dataflow.Page{}, invalid("limit", "%d is negative", limit)
+	}
+	return dataflow.Page{Limit: min(int(limit), dataflow.MaxPageRows), Token: token}, nil
+}
+
+// checkKey converts a key, or a part of one, and bounds it before anything is computed from it.
+func checkKey(field string, k *weirv1.Key) (dataflow.Row, error) {
+	size := 0
+	for _, v := range k.GetValues() {
+		size += 1 + len(v.GetText()) + len(v.GetLiteral()) + len(v.GetNumeric())
+	}
+	if size > dataflow.MaxKeyBytes {
+		return nil, wrong(dataflow.ReasonTooLarge, field, "a key of %d bytes is over the limit of %d", size, dataflow.MaxKeyBytes)
+	}
+	row, err := wire.KeyFrom(k)
+	if err != nil {
+		return nil, err
+	}
+	return row, nil
+}
+
+// failed adds the cut to an error, when there is one.
+func (s *queryService) failed(err error, cut dataflow.Cut) error {
+	if c := s.names.cut(&cut); c != nil {
+		return &cutError{err: err, cut: c}
+	}
+	return err
+}
+
+// Get implements weirv1.QueryServiceServer.
+func (s *queryService) Get(ctx context.Context, r *weirv1.GetRequest) (*weirv1.GetResponse, error) {
+	if err := checkTable(r.GetPipeline(), r.GetTable()); err != nil {
+		return nil, err
+	}
+	o, err := s.options(r, r.CheckpointId)
+	if err != nil {
+		return nil, err
+	}
+	key, err := checkKey("key", r.GetKey())
+	if err != nil {
+		return nil, err
+	}
+	b, cut, err := s.b.Queries.Get(ctx, r.GetPipeline(), r.GetTable(), key, o)
+	if err != nil {
+		return nil, s.failed(err, cut)
+	}
+	if b == nil || b.N == 0 {
+		return nil, s.failed(dataflow.Errorf(dataflow.ReasonRowNotFound, "table %s.%s has no row with this key", r.GetPipeline(), r.GetTable()), cut)
+	}
+	return &weirv1.GetResponse{Row: wire.AppendRowJSON(nil, b, 0, r.GetNumbers()), Cut: s.names.cut(&cut)}, nil
+}
+
+// BatchGet implements weirv1.QueryServiceServer.
+func (s *queryService) BatchGet(ctx context.Context, r *weirv1.BatchGetRequest) (*weirv1.BatchGetResponse, error) {
+	if err := checkTable(r.GetPipeline(), r.GetTable()); err != nil {
+		return nil, err
+	}
+	o, err := s.options(r, r.CheckpointId)
+	if err != nil {
+		return nil, err
+	}
+	if n := len(r.GetKeys()); n > dataflow.MaxBatchGetKeys {
+		return nil, wrong(dataflow.ReasonTooLarge, "keys", "%d keys are over the limit of %d", n, dataflow.MaxBatchGetKeys)
+	}
+	keys := make([]dataflow.Row, len(r.GetKeys()))
+	for i, k := range r.GetKeys() {
+		if keys[i], err = checkKey("keys", k); err != nil {
+			return nil, err
+		}
+	}
+	rows, found, cut, err := s.b.Queries.BatchGet(ctx, r.GetPipeline(), r.GetTable(), keys, o)
+	if err != nil {
+		return nil, s.failed(err, cut)
+	}
+	m := &weirv1.BatchGetResponse{Rows: make([][]byte, len(keys)), Cut: s.names.cut(&cut)}
+	texts := wire.RowsJSON(rows, r.GetNumbers())
+	for i, ok := range found {
+		if ok {
+			m.Rows[i], texts = texts[0], texts[1:]
+		}
+	}
+	return m, nil
+}
+
+// Scan implements weirv1.QueryServiceServer.
+func (s *queryService) Scan(ctx context.Context, r *weirv1.ScanRequest) (*weirv1.ScanResponse, error) {
+	if err := checkTable(r.GetPipeline(), r.GetTable()); err != nil {
+		return nil, err
+	}
+	o, err := s.options(r, r.CheckpointId)
+	if err != nil {
+		return nil, err
+	}
+	page, err := checkPage(r.GetLimit(), r.GetPageToken())
+	if err != nil {
+		return nil, err
+	}
+	rng, err := scanRange(r)
+	if err != nil {
+		return nil, err
+	}
+	rows, next, cut, err := s.b.Queries.Scan(ctx, r.GetPipeline(), r.GetTable(), rng, page, o)
+	if err != nil {
+		return nil, s.failed(err, cut)
+	}
+	return &weirv1.ScanResponse{Rows: wire.RowsJSON(rows, r.GetNumbers()), Cut: s.names.cut(&cut), NextPageToken: next}, nil
+}
+
+func scanRange(r *weirv1.ScanRequest) (dataflow.ScanRange, error) {
+	rng := dataflow.ScanRange{Prefix: r.GetPrefix()}
+	if len(rng.Prefix) > dataflow.MaxKeyBytes {
+		return rng, wrong(dataflow.ReasonTooLarge, "prefix", "%d bytes are over the limit of %d for a key", len(rng.Prefix), dataflow.MaxKeyBytes)
+	}
+	var err error
+	if rng.Equal, err = checkKey("equal", r.GetEqual()); err != nil {
+		return rng, err
+	}
+	for _, bound := range []struct {
+		field string
+		m     *weirv1.Value
+		v     **dataflow.Value
+	}{{"from", r.GetFrom(), &rng.From}, {"to", r.GetTo(), &rng.To}} {
+		if bound.m == nil {
+			continue
+		}
+		row, err := checkKey(bound.field, &weirv1.Key{Values: []*weirv1.Value{bound.m}})
+		if err != nil {
+			return rng, err
+		}
+		*bound.v = &row[0]
+	}
+	return rng, nil
+}
+
+// Query implements weirv1.QueryServiceServer.
+func (s *queryService) Query(ctx context.Context, r *weirv1.QueryRequest) (*weirv1.QueryResponse, error) {
+	o, err := s.options(r, r.CheckpointId)
+	if err != nil {
+		return nil, err
+	}
+	page, err := checkPage(r.GetLimit(), r.GetPageToken())
+	if err != nil {
+		return nil, err
+	}
+	if err := checkSQL(r.GetSql()); err != nil {
+		return nil, err
+	}
+	rows, next, cut, err := s.b.Queries.Query(ctx, r.GetSql(), page, o)
+	if err != nil {
+		return nil, s.failed(err, cut)
+	}
+	return &weirv1.QueryResponse{Columns: wire.Columns(rows.Schema), Rows: wire.RowsJSON(rows, r.GetNumbers()), Cut: s.names.cut(&cut), NextPageToken: next}, nil
+}
+
+func checkSQL(sql string) error {
+	switch {
+	case sql == "":
+		return invalid("sql", "is missing")
+	case len(sql) > dataflow.MaxSQLBytes:
+		return wrong(dataflow.ReasonTooLarge, "sql", "%d bytes are over the limit of %d", len(sql), dataflow.MaxSQLBytes)
+	}
+	return nil
+}
