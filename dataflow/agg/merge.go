@@ -52,11 +52,15 @@ func (l *Layout) Merge(acc, partial []byte) ([]byte, error) {
 
 func (l *Layout) mergeDec(acc []byte, s *slot, i int, partial []byte) ([]byte, error) {
 	addInt(acc[s.off:], getInt(partial[s.off:]))
+	part := l.tail(partial, i)
+	if len(part) == 0 {
+		return acc, nil
+	}
 	var sum, other numSum
 	if err := sum.load(l.tail(acc, i)); err != nil {
 		return acc, corrupt(err)
 	}
-	if err := other.load(l.tail(partial, i)); err != nil {
+	if err := other.load(part); err != nil {
 		return acc, corrupt(err)
 	}
 	sum.merge(&other)

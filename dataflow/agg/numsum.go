@@ -15,7 +15,7 @@ import (
 // it is taken back.
 //
 // Format: the number of classes as a varint; per class, ascending, the class as a varint and its count, not 0, as a
-// zigzag varint; then the sum of the finite terms as batch.AppendDecimal has it.
+// zigzag varint; then the sum of the finite terms as batch.AppendDecimal has it. The sum of no terms is no bytes.
 type numSum struct {
 	classes []class
 	buf     [4]class // backs classes while they are few
@@ -80,6 +80,9 @@ func (s *numSum) load(b []byte) error {
 }
 
 func (s *numSum) append(dst []byte) []byte {
+	if len(s.classes) == 0 && s.sum.Sign() == 0 {
+		return dst
+	}
 	dst = binary.AppendUvarint(dst, uint64(len(s.classes)))
 	for _, c := range s.classes {
 		dst = binary.AppendUvarint(dst, uint64(c.id))

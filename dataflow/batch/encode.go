@@ -81,7 +81,7 @@ func appendColumn(dst []byte, v *Vector, n int) []byte {
 		return append(dst, v.Data[v.Offs[0]:v.Offs[n]]...)
 	case dataflow.TypeTextArray:
 		dst = appendLengths(dst, v.Lists[:n+1])
-		elems := v.Elems.slice(int(v.Lists[0]), int(v.Lists[n]))
+		elems := v.Elems.Slice(int(v.Lists[0]), int(v.Lists[n]))
 		dst = binary.AppendUvarint(dst, uint64(elems.Len()))
 		return appendColumn(dst, elems, elems.Len())
 	}

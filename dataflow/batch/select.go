@@ -113,7 +113,7 @@ func (b *Batch) Slice(from, to int) *Batch {
 	out.N = to - from
 	out.Cols = make([]*Vector, len(b.Cols))
 	for i, v := range b.Cols {
-		out.Cols[i] = v.slice(from, to)
+		out.Cols[i] = v.Slice(from, to)
 	}
 	if b.Weights != nil {
 		out.Weights = b.Weights[from:to:to]
@@ -128,9 +128,9 @@ func (b *Batch) Slice(from, to int) *Batch {
 	return &out
 }
 
-// slice shares the elements and copies the bitmap, whose bits would be out of step otherwise. The first of Offs and
+// Slice returns rows from to to-1. It shares the elements and copies the bitmap, whose bits would be out of step otherwise. The first of Offs and
 // Lists need not be 0 afterwards: rows are always Offs[i] to Offs[i+1].
-func (v *Vector) slice(from, to int) *Vector {
+func (v *Vector) Slice(from, to int) *Vector {
 	out := &Vector{Type: v.Type, Nulls: v.Nulls.slice(from, to)}
 	switch v.Type {
 	case dataflow.TypeDouble:
