@@ -1,0 +1,331 @@
+package operator
+
+import (
+	"slices"
+
+	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/dataflow/agg"
+	"github.com/weirdb/weir/dataflow/batch"
+	"github.com/weirdb/weir/dataflow/expr"
+	"github.com/weirdb/weir/dataflow/key"
+	"github.com/weirdb/weir/dataflow/plan"
+)
+
+// ChainRunner runs the chain of one input of a stage. One goroutine uses it at a time.
+type ChainRunner struct {
+	ops  []step
+	lims limits
+	run  chainRun // scratch of Run, kept for its memory
+}
+
+// step is an operator with what the steps after it need.
+type step struct {
+	op plan.Op
+	// keep lists the columns of an Unnest's result that some later step reads; nil means all of them. The others are
+	// not repeated for every element: a long text is not copied once per word.
+	keep []bool
+}
+
+// RowError is a row of a batch for which a chain failed.
+type RowError struct {
+	Row int // of the batch that was given to Run
+	Err *dataflow.Error
+}
+
+// NewChainRunner returns a runner for in, an input of st.
+func NewChainRunner(st *plan.Stage, in *plan.Input) *ChainRunner {
+	c := &ChainRunner{ops: make([]step, len(in.Chain)), lims: newLimits(st)}
+	var need map[int]bool // columns that later steps read; nil = all
+	for i := len(in.Chain) - 1; i >= 0; i-- {
+		c.ops[i].op = in.Chain[i]
+		switch op := in.Chain[i].(type) {
+		case *plan.Filter:
+			need = alsoNeeds(need, op.Cond)
+		case *plan.Project:
+			need = alsoNeeds(make(map[int]bool), op.Exprs...)
+		case *plan.Unnest:
+			if need != nil {
+				c.ops[i].keep = keepOf(need)
+			}
+			need = alsoNeeds(need, op.Array)
+		}
+	}
+	return c
+}
+
+func alsoNeeds(need map[int]bool, exprs ...expr.Expr) map[int]bool {
+	if need == nil {
+		return nil
+	}
+	for _, e := range exprs {
+		for _, col := range expr.Columns(e) {
+			need[col] = true
+		}
+	}
+	return need
+}
+
+func keepOf(need map[int]bool) []bool {
+	n := 0
+	for col := range need {
+		n = max(n, col+1)
+	}
+	keep := make([]bool, n)
+	for col := range need {
+		keep[col] = true
+	}
+	return keep
+}
+
+// Run computes what the chain makes of b, except for the rows of b that skip names (nil: none) and those for which an
+// expression fails. The latter are returned, each once, by row. The result may share memory with b and keeps its
+// weights, append times and offsets. env.Fail is Run's while it runs.
+func (c *ChainRunner) Run(b *batch.Batch, skip batch.Bitmap, env *expr.Env) (*batch.Batch, []RowError) {
+	r := &c.run
+	r.start(b, skip)
+	outer := env.Fail
+	env.Fail = r.fail
+	defer func() { env.Fail = outer }()
+	for i := range c.ops {
+		switch op := c.ops[i].op.(type) {
+		case *plan.Filter:
+			r.filter(op.Cond.Eval(env, r.cur, r.sel))
+		case *plan.Project:
+			r.project(op, env)
+		case *plan.Unnest:
+			arr := op.Array.Eval(env, r.cur, r.sel)
+			r.dropFailed()
+			r.unnest(op, arr, c.ops[i].keep)
+		}
+		r.dropFailed()
+	}
+	c.lims.check(r)
+	r.dropFailed()
+	return r.finish()
+}
+
+// chainRun is one run: the batch so far, the rows of it that are still in, and where they come from.
+type chainRun struct {
+	cur  *batch.Batch
+	sel  []int32 // rows of cur that are in, ascending; nil = all
+	src  []int32 // row of the source batch that each row of cur descends from; nil = the same
+	rows int     // of the source batch
+
+	bad    batch.Bitmap // source rows that failed; nil = none
+	errs   []RowError
+	sifted int // how many of errs have been dropped from sel
+}
+
+func (r *chainRun) start(b *batch.Batch, skip batch.Bitmap) {
+	*r = chainRun{cur: b, rows: b.N}
+	if !skip.Any() {
+		return
+	}
+	r.sel = make([]int32, 0, b.N)
+	for i := range b.N {
+		if !skip.Get(i) {
+			r.sel = append(r.sel, int32(i))
+		}
+	}
+}
+
+// fail records that the source row of a row of cur has failed. Its first error counts.
+func (r *chainRun) fail(row int, err *dataflow.Error) {
+	if r.src != nil {
+		row = int(r.src[row])
+	}
+	if r.bad == nil {
+		r.bad = batch.NewBitmap(r.rows)
+	}
+	if !r.bad.Get(row) {
+		r.bad.Set(row)
+		r.errs = append(r.errs, RowError{Row: row, Err: err})
+	}
+}
+
+// each calls fn for the rows that are in.
+func (r *chainRun) each(fn func(row int)) {
+	if r.sel != nil {
+		for _, row := range r.sel {
+			fn(int(row))
+		}
+		return
+	}
+	for row := range r.cur.N {
+		fn(row)
+	}
+}
+
+// keepIf leaves the rows in for which ok holds. The old selection may be shared with a vector's maker, so it is not
+// written to.
+func (r *chainRun) keepIf(ok func(row int) bool) {
+	n := r.cur.N
+	if r.sel != nil {
+		n = len(r.sel)
+	}
+	sel := make([]int32, 0, n)
+	r.each(func(row int) {
+		if ok(row) {
+			sel = append(sel, int32(row))
+		}
+	})
+	if len(sel) < n {
+		r.sel = sel
+	}
+}
+
+// dropFailed takes out the rows whose source row has failed since the last call.
+func (r *chainRun) dropFailed() {
+	if len(r.errs) == r.sifted {
+		return
+	}
+	r.sifted = len(r.errs)
+	r.keepIf(func(row int) bool {
+		if r.src != nil {
+			row = int(r.src[row])
+		}
+		return !r.bad.Get(row)
+	})
+}
+
+func (r *chainRun) filter(cond *batch.Vector) {
+	if cond.Type != dataflow.TypeBool { // a bare NULL
+		r.sel = []int32{}
+		return
+	}
+	r.keepIf(func(row int) bool { return cond.Ints[row] != 0 && !cond.IsNull(row) })
+}
+
+func (r *chainRun) project(op *plan.Project, env *expr.Env) {
+	cols := make([]*batch.Vector, len(op.Exprs))
+	for i, e := range op.Exprs {
+		cols[i] = e.Eval(env, r.cur, r.sel)
+	}
+	r.cur = r.cur.WithCols(op.Schema, cols)
+}
+
+// unnest makes a row per element of arr.
+func (r *chainRun) unnest(op *plan.Unnest, arr *batch.Vector, keep []bool) {
+	n := 0
+	each := func(fn func(row, from, to int)) {
+		if arr.Type != dataflow.TypeTextArray { // a bare NULL
+			return
+		}
+		r.each(func(row int) {
+			if !arr.IsNull(row) {
+				fn(row, int(arr.Lists[row]), int(arr.Lists[row+1]))
+			}
+		})
+	}
+	each(func(_, from, to int) { n += to - from })
+	parents, elems := make([]int32, 0, n), make([]int32, 0, n)
+	each(func(row, from, to int) {
+		for e := from; e < to; e++ {
+			parents, elems = append(parents, int32(row)), append(elems, int32(e))
+		}
+	})
+
+	schema := append(r.cur.Schema[:len(r.cur.Schema):len(r.cur.Schema)], op.Column)
+	cols := make([]*batch.Vector, len(schema))
+	last := len(schema) - 1
+	for i, v := range r.cur.Cols {
+		if v != nil && (keep == nil || i < len(keep) && keep[i]) {
+			cols[i] = v.Gather(parents)
+		}
+	}
+	switch {
+	case keep != nil && (last >= len(keep) || !keep[last]):
+	case n == 0:
+		cols[last] = batch.NewVector(dataflow.TypeText, 0)
+	case int(elems[n-1]-elems[0]) == n-1: // ascending, so nothing is left out in between
+		cols[last] = arr.Elems.Slice(int(elems[0]), int(elems[n-1])+1)
+	default:
+		cols[last] = arr.Elems.Gather(elems)
+	}
+	src := parents
+	if r.src != nil {
+		src = make([]int32, n)
+		for i, p := range parents {
+			src[i] = r.src[p]
+		}
+	}
+	r.cur, r.sel, r.src = r.cur.WithRows(schema, cols, parents), nil, src
+}
+
+func (r *chainRun) finish() (*batch.Batch, []RowError) {
+	out, errs := r.cur, r.errs
+	if r.sel != nil {
+		out = out.Select(r.sel)
+	}
+	slices.SortFunc(errs, func(a, b RowError) int { return a.Row - b.Row })
+	*r = chainRun{} // let go of the batch
+	return out, errs
+}
+
+// limits is what a stage's rows may have at most.
+type limits struct {
+	keys    int
+	texts   []int // TEXT arguments that accumulators keep
+	maxText int
+	buf     []byte
+}
+
+func newLimits(st *plan.Stage) limits {
+	l := limits{keys: len(st.Key), maxText: agg.NewLayout(st.Aggs).MaxArgBytes()}
+	for _, a := range st.Aggs {
+		if a.ArgType == dataflow.TypeText && (a.Fn == agg.Min || a.Fn == agg.Max || a.Fn == agg.Any) {
+			l.texts = append(l.texts, a.Arg)
+		}
+	}
+	slices.Sort(l.texts)
+	l.texts = slices.Compact(l.texts)
+	return l
+}
+
+// keySlack is more than a part of a key takes beside its text or digits.
+const keySlack = 16
+
+// check reports the rows that are over a limit to r.
+func (l *limits) check(r *chainRun) {
+	keys := r.cur.Cols[:l.keys]
+	if varying(keys) {
+		r.each(func(row int) {
+			// No byte of a value takes more than two bytes of its key.
+			n := 0
+			for _, v := range keys {
+				n += 2*v.RowBytes(row) + keySlack
+			}
+			if n <= dataflow.MaxKeyBytes {
+				return
+			}
+			l.buf = l.buf[:0]
+			for _, v := range keys {
+				l.buf = key.AppendVector(l.buf, v, row)
+			}
+			if n := len(l.buf); n > dataflow.MaxKeyBytes {
+				r.fail(row, dataflow.Errorf(dataflow.ReasonTooLarge, "the key has %d bytes; a key may have %d", n, dataflow.MaxKeyBytes))
+			}
+		})
+	}
+	for _, col := range l.texts {
+		v := r.cur.Cols[col]
+		if v.Type != dataflow.TypeText || len(v.Data) <= l.maxText {
+			continue
+		}
+		r.each(func(row int) {
+			if n := v.RowBytes(row); n > l.maxText {
+				r.fail(row, dataflow.Errorf(dataflow.ReasonTooLarge, "a value has %d bytes; this view can keep %d", n, l.maxText))
+			}
+		})
+	}
+}
+
+// varying reports whether keys of these columns can be over the limit.
+func varying(keys []*batch.Vector) bool {
+	for _, v := range keys {
+		if v.Type == dataflow.TypeText || v.Type == dataflow.TypeNumeric {
+			return true
+		}
+	}
+	return len(keys)*keySlack > dataflow.MaxKeyBytes
+}

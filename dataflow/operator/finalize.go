@@ -1,0 +1,129 @@
+package operator
+
+import (
+	"strings"
+
+	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/dataflow/agg"
+	"github.com/weirdb/weir/dataflow/batch"
+	"github.com/weirdb/weir/dataflow/expr"
+	"github.com/weirdb/weir/dataflow/key"
+	"github.com/weirdb/weir/dataflow/plan"
+)
+
+// Finalizer turns the state of a stage into the rows that users and downstream stages see. It is immutable and may be
+// used by many goroutines.
+type Finalizer struct {
+	stage  *plan.Stage
+	layout *agg.Layout
+	inner  dataflow.Schema // key columns, then the aggregates' results: what Output and Having read
+}
+
+// NewFinalizer returns a finalizer for s.
+func NewFinalizer(s *plan.Stage) *Finalizer {
+	f := &Finalizer{stage: s, layout: agg.NewLayout(s.Aggs)}
+	f.inner = append(f.inner, s.Key...)
+	for _, a := range s.Aggs {
+		f.inner = append(f.inner, dataflow.Column{Name: a.Fn.String(), Type: a.Out})
+	}
+	return f
+}
+
+// Batch computes a row of the stage's visible columns per key. accs[i] is the accumulator of keys[i]; nil means that the
+// table has no such key. visible has a set bit for each row that is there: the group has rows, or the key is empty (an
+// aggregate without GROUP BY has its row before any input), and Having admits it. Columns of the others hold nothing of
+// use. The result shares no memory with keys and accs, which are not trusted.
+//
+// The error is CORRUPT for bytes that do not decode. When an expression fails for a row that is there, the error is the
+// expression's, names the key, and is that of the first such row.
+func (f *Finalizer) Batch(keys, accs [][]byte) (b *batch.Batch, visible batch.Bitmap, err error) {
+	in := &batch.Batch{Schema: f.inner, N: len(keys), Cols: make([]*batch.Vector, len(f.inner))}
+	for i, c := range f.inner {
+		in.Cols[i] = batch.NewVector(c.Type, in.N)
+	}
+	nkeys := len(f.stage.Key)
+	sel := make([]int32, 0, in.N)
+	for i, k := range keys {
+		if err := key.DecodeInto(k, in.Cols[:nkeys]); err != nil {
+			return nil, nil, dataflow.Errorf(dataflow.ReasonCorrupt, "state of %s: %w", f.name(), err)
+		}
+		if accs[i] == nil {
+			f.appendNulls(in.Cols[nkeys:])
+			continue
+		}
+		if err := f.layout.Check(accs[i]); err != nil {
+			return nil, nil, err
+		}
+		if nkeys > 0 && f.layout.Rows(accs[i]) == 0 {
+			f.appendNulls(in.Cols[nkeys:])
+			continue
+		}
+		for a, v := range in.Cols[nkeys:] {
+			f.layout.AppendResult(a, accs[i], v)
+		}
+		sel = append(sel, int32(i))
+	}
+	return f.output(in, sel)
+}
+
+func (f *Finalizer) appendNulls(cols []*batch.Vector) {
+	for _, v := range cols {
+		v.AppendNull()
+	}
+}
+
+// output evaluates Having and Output over the rows of in that sel lists.
+func (f *Finalizer) output(in *batch.Batch, sel []int32) (*batch.Batch, batch.Bitmap, error) {
+	var failed RowError
+	env := expr.Env{Fail: func(row int, err *dataflow.Error) {
+		if failed.Err == nil || row < failed.Row {
+			failed = RowError{Row: row, Err: err}
+		}
+	}}
+	if f.stage.Having != nil {
+		cond := f.stage.Having.Eval(&env, in, sel)
+		kept := sel[:0:0]
+		for _, row := range sel {
+			if cond.Type == dataflow.TypeBool && cond.Ints[row] != 0 && !cond.IsNull(int(row)) {
+				kept = append(kept, row)
+			}
+		}
+		sel = kept
+	}
+	if sel == nil {
+		sel = []int32{} // nil would select every row
+	}
+	out := &batch.Batch{Schema: f.stage.Schema, N: in.N, Cols: make([]*batch.Vector, len(f.stage.Output))}
+	for i, e := range f.stage.Output {
+		out.Cols[i] = e.Eval(&env, in, sel)
+	}
+	if failed.Err != nil {
+		return nil, nil, f.rowError(in, failed)
+	}
+	visible := batch.NewBitmap(in.N)
+	for _, row := range sel {
+		visible.Set(int(row))
+	}
+	return out, visible, nil
+}
+
+// rowError says for which key an output column cannot be computed.
+func (f *Finalizer) rowError(in *batch.Batch, failed RowError) error {
+	parts := make([]string, len(f.stage.Key))
+	for i := range parts {
+		parts[i] = "NULL"
+		if v := in.Cols[i].Value(failed.Row); !v.Null {
+			parts[i] = expr.FormatValue(v)
+		}
+	}
+	e := *failed.Err
+	e.Message = f.name() + ", key (" + strings.Join(parts, ", ") + "): " + e.Message
+	return &e
+}
+
+func (f *Finalizer) name() string {
+	if f.stage.Name != "" {
+		return f.stage.Name
+	}
+	return "subquery"
+}
