@@ -98,11 +98,6 @@ func readSnapshot(r io.Reader) (*machine, int64, error) {
 
 // refeed gives the replica what m's log has told it, as far as m still refers to it, in log order (P7).
 func (l *Log) refeed(m *machine) error {
-	for _, uid := range slices.Sorted(maps.Keys(m.droppedPipelines)) {
-		if err := (fsm{l}).tell(m.applied, &dropPipeline{pipeline: uid}); err != nil {
-			return err
-		}
-	}
 	for _, e := range m.past() {
 		c := e.c
 		if want, ok := c.(*deltaChunk); ok {
@@ -112,6 +107,11 @@ func (l *Log) refeed(m *machine) error {
 			}
 		}
 		if err := (fsm{l}).tell(e.index, c); err != nil {
+			return err
+		}
+	}
+	for _, uid := range slices.Sorted(maps.Keys(m.droppedPipelines)) {
+		if err := (fsm{l}).tell(m.applied, &dropPipeline{pipeline: uid}); err != nil {
 			return err
 		}
 	}

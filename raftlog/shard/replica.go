@@ -4,7 +4,7 @@ import "github.com/weirdb/weir/dataflow"
 
 // Replica is what a shard needs of the replica of its keyed state.
 //
-// Only the log's apply goroutine calls it, in log order, with strictly increasing indexes; while a log is being opened,
+// Only the log's apply goroutine calls it, in log order, with indexes that never go back; while a log is being opened,
 // the opening goroutine calls it instead. No method may block on I/O for long: nothing else of the shard is applied
 // meanwhile.
 //
