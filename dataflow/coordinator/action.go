@@ -45,13 +45,15 @@ type (
 		Cause string
 	}
 
-	// StartTasks: start all tasks of the incarnation from its base (P4), then step TasksStarted, or TaskFailed.
+	// StartTasks: start all tasks of the incarnation from its base (P4), then step TasksStarted, or TaskFailed. A worker
+	// does it only while the meta log has this incarnation as the current one.
 	StartTasks struct {
 		Incarnation dataflow.Incarnation
 		Base        *dataflow.CheckpointCommit
 	}
 
-	// StopTasks: end all tasks of the incarnation and older ones, then step TasksStopped.
+	// StopTasks: end all tasks of the incarnation and older ones, then step TasksStopped. A worker that has done so starts
+	// none of these any more: a StartTasks of a deposed leader may still come.
 	StopTasks struct{ Incarnation dataflow.Incarnation }
 
 	// MarkRunning, MarkStopped, MarkFailed: propose the state to the meta log. Refusals need no answer: something newer
