@@ -6,13 +6,24 @@
 // import Pebble to name a file system.
 package vfs
 
-import "github.com/cockroachdb/pebble/v2/vfs"
+import (
+	"os"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
 
 // FS is the file system that durable code writes through. See Pebble's documentation for each method's contract.
 type FS = vfs.FS
 
 // File is an open file of an FS.
 type File = vfs.File
+
+// DiskWriteCategory, OpenOption and FileMode are parameters of an FS's methods, for those that wrap one.
+type (
+	DiskWriteCategory = vfs.DiskWriteCategory
+	OpenOption        = vfs.OpenOption
+	FileMode          = os.FileMode
+)
 
 // MemFS is a file system in memory which can be cloned as it would look after a crash (CrashClone).
 type MemFS = vfs.MemFS

@@ -1,79 +1,245 @@
-// Package logstore keeps the Raft logs of all shard groups of a node in shared segment files.
 package logstore
 
 import (
 	"errors"
+	"fmt"
+	"io"
+	"slices"
 	"sync"
 
-	"github.com/hashicorp/raft"
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/internal/vfs"
-	"github.com/weirdb/weir/raftlog/frame"
 )
 
-// ErrNotFound says that the log does not hold the entry, or no longer.
-var ErrNotFound = errors.New("logstore: entry not found")
+var (
+	// ErrNotFound says that the log does not hold the entry, or no longer.
+	ErrNotFound = errors.New("logstore: entry not found")
+	// ErrClosed is returned by a store that was closed.
+	ErrClosed = errors.New("logstore: store is closed")
+	// ErrFailed is returned for every write after one that failed (L5); the chain also holds that one's error.
+	ErrFailed = errors.New("logstore: an earlier write failed")
+)
 
-// Options tune a store; zero fields mean defaults.
-type Options struct {
-	// SegmentBytes is the size of a segment file; default 64 MiB.
-	SegmentBytes int64
-	// RecycledSegments is how many freed files are kept for reuse; default 2.
-	RecycledSegments int
-}
-
-// Store is the log of a node.
+// Store is the log of a node. Its methods are safe for concurrent use.
 type Store struct {
-	mu     sync.Mutex
-	groups map[string]*GroupLog
+	fs   vfs.FS
+	dir  string
+	opts Options
+	lock io.Closer
+
+	requests chan *request
+	nudge    chan struct{} // asks the committer to look for superfluous segments; holds one
+	closing  chan struct{}
+	done     chan struct{} // closed when the committer has ended
+	once     sync.Once
+	closeErr error
+
+	// The committer's own.
+	active  *segment
+	nextSeq uint64
+	free    []string // names of files to reuse
+	w       batchWriter
+	nextID  uint32
+
+	mu struct {
+		sync.RWMutex
+		groups map[string]*GroupLog
+		list   []*GroupLog // in the order of their ids
+		segs   []*segment  // in the order of their sequence numbers
+		err    error       // of the first failed write
+		stats  Stats
+	}
 }
 
-// Open opens or creates the store in dir.
-func Open(fs vfs.FS, dir string, opts Options) (*Store, error) {
-	return &Store{groups: map[string]*GroupLog{}}, nil
+// Stats are figures of a store.
+type Stats struct {
+	Segments int   // segment files, the active one included
+	Free     int   // files kept for reuse
+	Entries  int64 // entries that can be read
+	Batches  int64 // batches written since Open; each is one sync
+	Requests int64 // requests that those batches carried: Requests / Batches is the gain of group commit
+	Written  int64 // bytes of those batches
 }
+
+// Open opens the store in dir, creates it when it is not there, and recovers it from a crash. Damage is a CORRUPT
+// *dataflow.Error.
+func Open(fs vfs.FS, dir string, opts Options) (*Store, error) {
+	opts.ensureDefaults()
+	if err := opts.validate(); err != nil {
+		return nil, err
+	}
+	s := &Store{
+		fs: fs, dir: dir, opts: opts,
+		requests: make(chan *request, 64),
+		nudge:    make(chan struct{}, 1),
+		closing:  make(chan struct{}),
+		done:     make(chan struct{}),
+	}
+	s.mu.groups = make(map[string]*GroupLog)
+	if err := s.open(); err != nil {
+		s.closeFiles()
+		return nil, fmt.Errorf("open log store %s: %w", dir, err)
+	}
+	go s.runCommits()
+	return s, nil
+}
+
+func (s *Store) open() error {
+	if err := mkdirDurable(s.fs, s.dir); err != nil {
+		return err
+	}
+	lock, err := s.fs.Lock(s.path(lockName))
+	if err != nil {
+		return fmt.Errorf("lock: %w", err)
+	}
+	s.lock = lock
+	if err := s.recover(); err != nil {
+		return err
+	}
+	// A process that was killed may have left writes in the operating system's cache that recovery has read and takes for
+	// durable from here on.
+	if err := syncDir(s.fs, s.dir); err != nil {
+		return err
+	}
+	if n := len(s.mu.segs); n > 0 {
+		if err := s.mu.segs[n-1].file.Sync(); err != nil {
+			return err
+		}
+	}
+	if s.active == nil {
+		if s.active, err = s.createSegment(); err != nil {
+			return err
+		}
+		s.mu.segs = append(s.mu.segs, s.active)
+	}
+	s.mu.stats.Free = len(s.free)
+	s.askForCleaning() // a crash may have kept superfluous segments
+	return nil
+}
+
+func (s *Store) path(name string) string { return s.fs.PathJoin(s.dir, name) }
 
 // Group returns the log of the named group, created when it is new.
 func (s *Store) Group(name string) (*GroupLog, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	g := s.groups[name]
-	if g == nil {
-		g = &GroupLog{InmemStore: raft.NewInmemStore()}
-		s.groups[name] = g
+	if name == "" {
+		return nil, errors.New("logstore: a group needs a name")
 	}
-	return g, nil
+	s.mu.RLock()
+	g := s.mu.groups[name]
+	s.mu.RUnlock()
+	if g != nil {
+		return g, nil
+	}
+	r := &request{create: name, done: make(chan error, 1)}
+	if err := s.do(r); err != nil {
+		return nil, fmt.Errorf("create log of group %s: %w", name, err)
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.mu.groups[name], nil
 }
 
-// Close closes the store.
-func (s *Store) Close() error { return nil }
-
-// GroupLog is one group's log: a raft.LogStore and raft.StableStore, monotonic.
-type GroupLog struct{ *raft.InmemStore }
-
-// IsMonotonic implements raft.MonotonicLogStore.
-func (g *GroupLog) IsMonotonic() bool { return true }
-
-// Get implements raft.StableStore.
-func (g *GroupLog) Get(k []byte) ([]byte, error) {
-	v, err := g.InmemStore.Get(k)
-	if err != nil {
-		return nil, nil
+// Stats returns the store's figures.
+func (s *Store) Stats() Stats {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	st := s.mu.stats
+	st.Segments = len(s.mu.segs)
+	for _, g := range s.mu.list {
+		for i := range g.pub.entries.runs {
+			st.Entries += int64(len(g.pub.entries.runs[i].locs))
+		}
 	}
-	return v, nil
+	return st
 }
 
-// Entry returns the command of the entry at index: the caller's to keep. It is readable from the moment it is stored
-// until both Raft has deleted it and it is below the floor of Retain. The error is ErrNotFound or a CORRUPT *dataflow.Error.
-func (g *GroupLog) Entry(index dataflow.LogIndex) (cmd []byte, err error) {
-	var l raft.Log
-	if err := g.GetLog(uint64(index), &l); err != nil {
-		return nil, ErrNotFound
-	}
-	return frame.Open(l.Data)
+// Err returns the error of the write that failed, or nil.
+func (s *Store) Err() error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.mu.err
 }
 
-// Retain says that entries below floor will not be asked for again. The floor never sinks; entries at or above it stay
-// readable after Raft has deleted them. A new log's floor is 0: everything stays until the first call. Retain does not
-// wait for the disk.
-func (g *GroupLog) Retain(floor dataflow.LogIndex) {}
+// Close waits for the write under way, refuses what still waits, and closes the files. Readers must have ended.
+func (s *Store) Close() error {
+	s.once.Do(func() {
+		close(s.closing)
+		<-s.done
+		s.closeErr = s.closeFiles()
+	})
+	return s.closeErr
+}
+
+func (s *Store) closeFiles() error {
+	var errs []error
+	for _, seg := range s.mu.segs {
+		errs = append(errs, seg.file.Close())
+	}
+	s.mu.segs = nil
+	if s.lock != nil {
+		errs = append(errs, s.lock.Close())
+		s.lock = nil
+	}
+	return errors.Join(errs...)
+}
+
+// acquire finds the entry at index and keeps its segment's file until release.
+func (s *Store) acquire(g *GroupLog, index uint64) (*segment, loc, bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	seg, l, ok := g.pub.entries.find(index)
+	if ok {
+		seg.refs.Add(1)
+	}
+	return seg, l, ok
+}
+
+func (s *Store) release(seg *segment) {
+	seg.refs.Add(-1)
+	s.mu.RLock()
+	superfluous := seg.isSuperfluous()
+	s.mu.RUnlock()
+	if superfluous {
+		s.askForCleaning()
+	}
+}
+
+// askForCleaning makes the committer look for superfluous segments.
+func (s *Store) askForCleaning() {
+	select {
+	case s.nudge <- struct{}{}:
+	default:
+	}
+}
+
+// read reads and checks the record of the entry at index.
+func (s *Store) read(g *GroupLog, index uint64) (record, error) {
+	seg, l, ok := s.acquire(g, index)
+	if !ok {
+		return record{}, ErrNotFound
+	}
+	defer s.release(seg)
+	b, err := readAt(seg.file, int64(l.offset), int(l.size))
+	if err != nil && !errors.Is(err, errInvalid) {
+		return record{}, fmt.Errorf("read entry %d of %s: %w", index, g.name, err)
+	}
+	if err == nil {
+		r, _, derr := decodeRecord(b, seg.nonce)
+		if derr == nil && r.kind == kindEntry && r.group == g.id && r.index == index {
+			return r, nil
+		}
+	}
+	return record{}, dataflow.Errorf(dataflow.ReasonCorrupt, "entry %d of log %s is damaged, in %s at %d",
+		index, g.name, s.path(segmentName(seg.seq)), l.offset)
+}
+
+// groupByID returns the group with the id, or nil.
+func groupByID(list []*GroupLog, id uint32) *GroupLog {
+	i, ok := slices.BinarySearchFunc(list, id, func(g *GroupLog, id uint32) int {
+		return int(int64(g.id) - int64(id))
+	})
+	if !ok {
+		return nil
+	}
+	return list[i]
+}

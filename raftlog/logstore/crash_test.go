@@ -1,0 +1,339 @@
+package logstore_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/hashicorp/raft"
+	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/internal/testkit/crashfs"
+	"github.com/weirdb/weir/internal/vfs"
+	"github.com/weirdb/weir/raftlog/frame"
+	"github.com/weirdb/weir/raftlog/logstore"
+)
+
+var small = logstore.Options{SegmentBytes: 32 << 10, BatchBytes: 8 << 10}
+
+// step is one request of a scenario.
+type step struct {
+	group      string
+	logs       []*raft.Log
+	delLo, del uint64
+	vote       uint64 // term of a vote for "n<vote>"
+	retain     uint64
+}
+
+// groupModel is what a group's log must hold.
+type groupModel struct {
+	first, last uint64
+	floor       uint64
+	data        map[uint64][]byte // commands by index: Raft's and the retained
+	term        map[uint64]uint64
+	vote        uint64
+}
+
+func (m *groupModel) clone() *groupModel {
+	c := *m
+	c.data, c.term = maps.Clone(m.data), maps.Clone(m.term)
+	return &c
+}
+
+func (m *groupModel) apply(s step) {
+	switch {
+	case len(s.logs) > 0:
+		for _, l := range s.logs {
+			if m.last == 0 {
+				m.first = l.Index
+			}
+			m.last = l.Index
+			m.data[l.Index], m.term[l.Index] = l.Data, l.Term
+		}
+	case s.del > 0:
+		switch {
+		case s.delLo <= m.first && s.del >= m.last:
+			m.first, m.last = 0, 0
+			clear(m.data)
+		case s.delLo <= m.first:
+			m.first = s.del + 1
+		default:
+			for i := s.delLo; i <= m.last; i++ {
+				delete(m.data, i)
+			}
+			m.last = s.delLo - 1
+		}
+	case s.vote > 0:
+		m.vote = s.vote
+	case s.retain > 0:
+		m.floor = max(m.floor, s.retain)
+	}
+}
+
+// scenario makes n random steps over three groups, valid in their order.
+func scenario(rng *rand.Rand, n int) []step {
+	models := map[string]*groupModel{}
+	var steps []step
+	for range n {
+		g := fmt.Sprintf("shard-%d", rng.IntN(3))
+		m := models[g]
+		if m == nil {
+			m = &groupModel{data: map[uint64][]byte{}, term: map[uint64]uint64{}}
+			models[g] = m
+		}
+		s := step{group: g}
+		switch p := rng.IntN(100); {
+		case p < 70 || m.last == 0:
+			next := m.last + 1
+			if m.last == 0 {
+				next = 1 + rng.Uint64N(5)
+			}
+			for i := range 1 + rng.Uint64N(4) {
+				cmd := make([]byte, rng.IntN(3000))
+				for j := range cmd {
+					cmd[j] = byte(rng.Uint32())
+				}
+				s.logs = append(s.logs, &raft.Log{Index: next + i, Term: 1 + m.vote, Type: raft.LogCommand, Data: frame.Append(nil, cmd)})
+			}
+		case p < 80:
+			s.delLo, s.del = m.first, m.first+rng.Uint64N(m.last-m.first+1) // a prefix, now and then all
+		case p < 85:
+			s.delLo, s.del = m.first+rng.Uint64N(m.last-m.first+1), m.last // a suffix
+		case p < 92:
+			s.vote = m.vote + 1
+		default:
+			s.retain = m.floor + 1 + rng.Uint64N(max(m.last, m.floor+1)-m.floor)
+		}
+		m.apply(s)
+		steps = append(steps, s)
+	}
+	return steps
+}
+
+// do does a step on a store.
+func (s step) do(store *logstore.Store) error {
+	g, err := store.Group(s.group)
+	if err != nil {
+		return err
+	}
+	switch {
+	case len(s.logs) > 0:
+		return g.StoreLogs(s.logs)
+	case s.del > 0:
+		return g.DeleteRange(s.delLo, s.del)
+	case s.vote > 0:
+		if err := g.SetUint64([]byte("LastVoteTerm"), s.vote); err != nil {
+			return err
+		}
+		return g.Set([]byte("LastVoteCand"), fmt.Appendf(nil, "n%d", s.vote))
+	}
+	g.Retain(dataflow.LogIndex(s.retain))
+	return nil
+}
+
+// run does steps until one fails, and returns what the store has promised: the models after all that succeeded, and the
+// one that was under way.
+func run(store *logstore.Store, steps []step) (map[string]*groupModel, *step, error) {
+	models := map[string]*groupModel{}
+	for i, s := range steps {
+		if err := s.do(store); err != nil {
+			return models, &steps[i], err
+		}
+		m := models[s.group]
+		if m == nil {
+			m = &groupModel{data: map[uint64][]byte{}, term: map[uint64]uint64{}}
+			models[s.group] = m
+		}
+		m.apply(s)
+	}
+	return models, nil, nil
+}
+
+// check compares a group with what it may hold: the model, or the model with a part of the step that was under way.
+func check(store *logstore.Store, name string, m *groupModel, under *step) error {
+	g, err := store.Group(name)
+	if err != nil {
+		return err
+	}
+	candidates := []*groupModel{m}
+	if under != nil && under.group == name {
+		if len(under.logs) > 0 {
+			for n := 1; n <= len(under.logs); n++ {
+				c := m.clone()
+				c.apply(step{logs: under.logs[:n]})
+				candidates = append(candidates, c)
+			}
+		} else {
+			c := m.clone()
+			c.apply(*under)
+			candidates = append(candidates, c)
+		}
+	}
+	var errs []error
+	for _, c := range candidates {
+		if err := c.equal(g); err == nil {
+			return nil
+		} else {
+			errs = append(errs, err)
+		}
+	}
+	return fmt.Errorf("%s: %w", name, errors.Join(errs...))
+}
+
+func (m *groupModel) equal(g *logstore.GroupLog) error {
+	first, _ := g.FirstIndex()
+	last, _ := g.LastIndex()
+	if first != m.first || last != m.last {
+		return fmt.Errorf("range is %d to %d, want %d to %d", first, last, m.first, m.last)
+	}
+	var l raft.Log
+	for i := m.first; i <= m.last && i > 0; i++ {
+		if err := g.GetLog(i, &l); err != nil {
+			return fmt.Errorf("entry %d: %w", i, err)
+		}
+		if l.Index != i || l.Term != m.term[i] || !bytes.Equal(l.Data, m.data[i]) {
+			return fmt.Errorf("entry %d differs: term %d, want %d", i, l.Term, m.term[i])
+		}
+	}
+	for i, want := range m.data {
+		if i < m.floor || i > m.last {
+			continue
+		}
+		cmd, err := g.Entry(dataflow.LogIndex(i))
+		if err != nil {
+			return fmt.Errorf("retained entry %d: %w", i, err)
+		}
+		if !bytes.Equal(frame.Append(nil, cmd), want) {
+			return fmt.Errorf("retained entry %d differs", i)
+		}
+	}
+	term, err := g.GetUint64([]byte("LastVoteTerm"))
+	if err != nil {
+		return err
+	}
+	cand, err := g.Get([]byte("LastVoteCand"))
+	if err != nil {
+		return err
+	}
+	wantCand := ""
+	if m.vote > 0 {
+		wantCand = fmt.Sprintf("n%d", m.vote)
+	}
+	if term != m.vote || string(cand) != wantCand {
+		return fmt.Errorf("vote is %d %q, want %d", term, cand, m.vote)
+	}
+	return nil
+}
+
+// reopenAndCheck opens what a crash left, checks it, writes on, and checks that a second opening finds that too.
+func reopenAndCheck(mem vfs.FS, models map[string]*groupModel, under *step) error {
+	store, err := logstore.Open(mem, "log", small)
+	if err != nil {
+		return fmt.Errorf("reopen: %w", err)
+	}
+	for name, m := range models {
+		if err := check(store, name, m, under); err != nil {
+			_ = store.Close()
+			return err
+		}
+	}
+	g, err := store.Group("after")
+	if err != nil {
+		_ = store.Close()
+		return err
+	}
+	last, _ := g.LastIndex()
+	l := &raft.Log{Index: last + 1, Type: raft.LogCommand, Data: frame.Append(nil, []byte("after"))}
+	if err := g.StoreLog(l); err != nil {
+		_ = store.Close()
+		return fmt.Errorf("write after reopening: %w", err)
+	}
+	if err := store.Close(); err != nil {
+		return err
+	}
+	store, err = logstore.Open(mem, "log", small)
+	if err != nil {
+		return fmt.Errorf("reopen again: %w", err)
+	}
+	defer store.Close()
+	for name, m := range models {
+		if err := check(store, name, m, under); err != nil {
+			return fmt.Errorf("after the second opening: %w", err)
+		}
+	}
+	if g, err = store.Group("after"); err != nil {
+		return err
+	}
+	cmd, err := g.Entry(dataflow.LogIndex(last + 1))
+	if err != nil || string(cmd) != "after" {
+		return fmt.Errorf("entry written after reopening: %q, %v", cmd, err)
+	}
+	return nil
+}
+
+func TestCrashAtAnyOperationKeepsWhatWasAcknowledged(t *testing.T) {
+	const steps, seed = 70, 7
+	todo := scenario(rand.New(rand.NewPCG(seed, 0)), steps)
+	play := func(fs *crashfs.FS) (map[string]*groupModel, *step) {
+		store, err := logstore.Open(fs, "log", small)
+		if err != nil {
+			if !errors.Is(err, crashfs.ErrCrashed) {
+				t.Fatal(err)
+			}
+			return nil, nil
+		}
+		defer store.Close() // its error is the crash's
+		models, under, err := run(store, todo)
+		if err != nil && !errors.Is(err, crashfs.ErrCrashed) {
+			t.Fatal(err)
+		}
+		return models, under
+	}
+	fs := crashfs.New(vfs.NewCrashableMem(), crashfs.Crash{})
+	play(fs)
+	ops := fs.Ops()
+	t.Logf("%d steps, %d operations", steps, ops)
+	if ops < 100 {
+		t.Fatalf("only %d operations: the scenario exercises nothing", ops)
+	}
+	for k := 1; k <= ops; k++ {
+		for _, percent := range []int{0, 50, 100} {
+			crash := crashfs.Crash{At: k, UnsyncedPercent: percent, Torn: true, Seed: uint64(k)}
+			fs := crashfs.New(vfs.NewCrashableMem(), crash)
+			models, under := play(fs)
+			after := fs.AfterCrash()
+			// A second crash, while the first is recovered from, must not make it worse.
+			again := crashfs.New(after, crashfs.Crash{At: 1 + k%7, UnsyncedPercent: percent, Torn: true, Seed: uint64(k)})
+			if s, err := logstore.Open(again, "log", small); err == nil {
+				_ = s.Close()
+			} else if !errors.Is(err, crashfs.ErrCrashed) {
+				t.Fatalf("crash %+v at %v: reopen: %v", crash, fs.CrashedAt(), err)
+			}
+			if err := reopenAndCheck(again.AfterCrash(), models, under); err != nil {
+				t.Fatalf("crash %+v at %v, then at %v: %v", crash, fs.CrashedAt(), again.CrashedAt(), err)
+			}
+		}
+	}
+}
+
+func TestRandomStoresSurviveRandomCrashes(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 1))
+	for round := range 60 {
+		todo := scenario(rng, 20+rng.IntN(150))
+		crash := crashfs.Crash{At: 1 + rng.IntN(300), UnsyncedPercent: rng.IntN(101), Torn: rng.IntN(2) == 0, Seed: rng.Uint64()}
+		fs := crashfs.New(vfs.NewCrashableMem(), crash)
+		var models map[string]*groupModel
+		var under *step
+		if store, err := logstore.Open(fs, "log", small); err == nil {
+			models, under, _ = run(store, todo)
+			_ = store.Close()
+		}
+		if err := reopenAndCheck(fs.AfterCrash(), models, under); err != nil {
+			t.Fatalf("seed %d, round %d: crash %+v at %v: %v", seed, round, crash, fs.CrashedAt(), err)
+		}
+	}
+}

@@ -1,0 +1,38 @@
+// Package logstore keeps the Raft logs of all shard groups of a node in one sequence of segment files, written by one
+// goroutine: what the groups want stored at one moment shares one write and one sync. The files are also the streams'
+// storage. Record bytes are written once; the shards keep indexes into the log and read entries back by index for as
+// long as they retain them (GroupLog.Entry, GroupLog.Retain), long after Raft has deleted them from its own view.
+//
+// # Files
+//
+//	LOCK                    held while a process has the store open
+//	<sequence>.seg          a segment; sequence numbers increase and are never used twice
+//	<sequence>.free         a file kept for reuse, with its blocks allocated; its content means nothing
+//
+// A segment is a header block, a seal block and batches (format.go). A batch is what one write and one sync made durable:
+// records of any groups, each with its own CRC32C over its bytes and the segment's random nonce, so that what an earlier
+// life of a recycled file left behind never passes for a record.
+//
+// # Rules
+//
+// L1. One batch is synced before the next is written. So in the newest segment, bytes that are no valid batch are the torn
+// end of the log when no valid batch follows them, and damage when one does. Damage is refused at Open, never skipped.
+//
+// L2. A segment is sealed (its index is written behind its last batch, a pointer to it into the seal block, one sync)
+// before its successor is created. So every segment but the newest has a valid seal, or is damaged.
+//
+// L3. Every segment begins with a record of the whole state: per group the range that Raft has, the floor, the vote. A
+// segment can therefore go without taking a neighbour's meaning away. Before a segment's file goes, the state that makes
+// it superfluous is made durable.
+//
+// L4. A group's log has no gaps: entries are stored at last+1, or anywhere when the log is empty (monotonic). An entry
+// stored at an index replaces everything that was there and behind it.
+//
+// L5. After a failed write or sync nothing is written any more: what the disk holds is unknown until it is read again.
+//
+// # What is not promised
+//
+// Damage within the very last batch cannot be told from a torn write, so it is taken for one. Sealed segments are not
+// read at Open; damage in them is found when the entry is read, which then fails with CORRUPT and is never answered with
+// wrong bytes. A newest segment whose file vanished is not missed.
+package logstore

@@ -1,0 +1,219 @@
+package logstore
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/raftlog/frame"
+)
+
+// GroupLog is one group's log: a raft.LogStore and raft.StableStore, and the way to entries that Raft has deleted. Its
+// methods are safe for concurrent use.
+type GroupLog struct {
+	store *Store
+	id    uint32
+	name  string
+
+	// w is what has been handed to the disk; the committer's own.
+	w groupState
+
+	// pub is what is durable and can be read; guarded by Store.mu.
+	pub struct {
+		groupState
+		entries  entries
+		voteTerm []byte // set by SetUint64(LastVoteTerm), waits for the candidate
+	}
+}
+
+var (
+	_ raft.LogStore          = (*GroupLog)(nil)
+	_ raft.StableStore       = (*GroupLog)(nil)
+	_ raft.MonotonicLogStore = (*GroupLog)(nil)
+)
+
+// The keys under which hashicorp/raft stores a vote, by two calls.
+const (
+	voteTermKey      = "LastVoteTerm"
+	voteCandidateKey = "LastVoteCand"
+)
+
+// Name returns the group's name.
+func (g *GroupLog) Name() string { return g.name }
+
+// IsMonotonic implements raft.MonotonicLogStore (L4): Raft deletes the whole log when it installs a snapshot, without
+// which a follower with a divergent tail can loop on snapshots (hashicorp/raft#697).
+func (g *GroupLog) IsMonotonic() bool { return true }
+
+// FirstIndex implements raft.LogStore: the first index of Raft's range, 0 when that is empty.
+func (g *GroupLog) FirstIndex() (uint64, error) {
+	g.store.mu.RLock()
+	defer g.store.mu.RUnlock()
+	return g.pub.first, nil
+}
+
+// LastIndex implements raft.LogStore.
+func (g *GroupLog) LastIndex() (uint64, error) {
+	g.store.mu.RLock()
+	defer g.store.mu.RUnlock()
+	return g.pub.last, nil
+}
+
+// GetLog implements raft.LogStore. An index outside Raft's range is raft.ErrLogNotFound, though Entry may still have it.
+func (g *GroupLog) GetLog(index uint64, l *raft.Log) error {
+	g.store.mu.RLock()
+	in := index >= g.pub.first && index <= g.pub.last && index > 0
+	g.store.mu.RUnlock()
+	if !in {
+		return raft.ErrLogNotFound
+	}
+	r, err := g.store.read(g, index)
+	if errors.Is(err, ErrNotFound) {
+		return raft.ErrLogNotFound // deleted meanwhile
+	}
+	if err != nil {
+		return err
+	}
+	ext, data, err := splitExtensions(&r)
+	if err != nil {
+		return fmt.Errorf("entry %d of %s: %w", index, g.name, err)
+	}
+	*l = raft.Log{Index: r.index, Term: r.term, Type: raft.LogType(r.logType), Data: data, Extensions: ext}
+	if r.appended != 0 {
+		l.AppendedAt = time.Unix(0, r.appended)
+	}
+	return nil
+}
+
+// StoreLog implements raft.LogStore.
+func (g *GroupLog) StoreLog(l *raft.Log) error { return g.StoreLogs([]*raft.Log{l}) }
+
+// StoreLogs implements raft.LogStore. It returns when the entries are durable; of entries whose storing failed, a prefix
+// may be.
+func (g *GroupLog) StoreLogs(logs []*raft.Log) error {
+	if len(logs) == 0 {
+		return nil
+	}
+	return g.store.do(&request{group: g, logs: logs, done: make(chan error, 1)})
+}
+
+// DeleteRange implements raft.LogStore: of a prefix (which stays readable through Entry above the floor), of a suffix
+// (which does not), or of the whole log. Raft deletes the whole log when it has installed another member's snapshot;
+// what this log held may contradict it, so nothing of it stays readable.
+func (g *GroupLog) DeleteRange(lo, hi uint64) error {
+	if lo > hi || hi == 0 {
+		return nil
+	}
+	return g.store.do(&request{group: g, deleteLo: lo, deleteHi: hi, done: make(chan error, 1)})
+}
+
+// Entry returns the command of the entry at index: the caller's to keep. It is readable from the moment it is stored
+// until both Raft has deleted it and it is below the floor of Retain; whether it is committed is the caller's to know.
+// The error is ErrNotFound, also for an entry that holds no command, or a CORRUPT *dataflow.Error.
+func (g *GroupLog) Entry(index dataflow.LogIndex) (cmd []byte, err error) {
+	r, err := g.store.read(g, uint64(index))
+	if err != nil {
+		return nil, err
+	}
+	if raft.LogType(r.logType) != raft.LogCommand {
+		return nil, fmt.Errorf("%w: entry %d of %s is a %v", ErrNotFound, index, g.name, raft.LogType(r.logType))
+	}
+	_, data, err := splitExtensions(&r)
+	if err == nil {
+		data, err = frame.Open(data)
+	}
+	if err != nil {
+		e := dataflow.Errorf(dataflow.ReasonCorrupt, "entry %d of log %s is damaged", index, g.name)
+		e.Err = err
+		return nil, e
+	}
+	return data, nil
+}
+
+// Retain says that entries below floor will not be asked for again. The floor never sinks; entries at or above it stay
+// readable after Raft has deleted them. A new log's floor is 0: everything stays until the first call. The largest
+// LogIndex means that nothing stays which Raft has deleted. Retain does not wait for the disk: after a crash, the floor
+// may be an older one.
+func (g *GroupLog) Retain(floor dataflow.LogIndex) {
+	s := g.store
+	s.mu.Lock()
+	if uint64(floor) <= g.pub.floor {
+		s.mu.Unlock()
+		return
+	}
+	g.pub.floor = uint64(floor)
+	g.pub.entries.cutBefore(g.pub.low())
+	superfluous := s.hasSuperfluousLocked()
+	s.mu.Unlock()
+	if superfluous {
+		s.askForCleaning()
+	}
+}
+
+// Retained returns the range of indexes that Entry can read, which has no gaps, and the bytes that it takes in the
+// files; 0, 0, 0 when there are none.
+func (g *GroupLog) Retained() (first, last dataflow.LogIndex, bytes int64) {
+	g.store.mu.RLock()
+	defer g.store.mu.RUnlock()
+	runs := g.pub.entries.runs
+	if len(runs) == 0 {
+		return 0, 0, 0
+	}
+	for i := range runs {
+		// Records of a group lie in their order, so the ends of a run bound it; others' records in between count too.
+		l := runs[i].locs
+		bytes += int64(l[len(l)-1].offset) + int64(l[len(l)-1].size) - int64(l[0].offset)
+	}
+	return dataflow.LogIndex(runs[0].first), dataflow.LogIndex(runs[len(runs)-1].last()), bytes
+}
+
+// Set implements raft.StableStore. It is durable on return. The vote's term and candidate are stored in one record, so
+// that no crash leaves one without the other (hashicorp/raft#661).
+func (g *GroupLog) Set(key, val []byte) error {
+	kv := map[string][]byte{string(key): slices.Clone(val)}
+	if string(key) == voteCandidateKey {
+		g.store.mu.Lock()
+		if g.pub.voteTerm != nil {
+			kv[voteTermKey] = g.pub.voteTerm
+			g.pub.voteTerm = nil
+		}
+		g.store.mu.Unlock()
+	}
+	return g.store.do(&request{group: g, pairs: kv, done: make(chan error, 1)})
+}
+
+// Get implements raft.StableStore: empty when the key is absent.
+func (g *GroupLog) Get(key []byte) ([]byte, error) {
+	g.store.mu.RLock()
+	defer g.store.mu.RUnlock()
+	return slices.Clone(g.pub.kv[string(key)]), nil
+}
+
+// SetUint64 implements raft.StableStore. The term of a vote is only stored with its candidate, by the call of Set that
+// follows.
+func (g *GroupLog) SetUint64(key []byte, val uint64) error {
+	v := binary.BigEndian.AppendUint64(nil, val)
+	if string(key) == voteTermKey {
+		g.store.mu.Lock()
+		defer g.store.mu.Unlock()
+		g.pub.voteTerm = v
+		return nil
+	}
+	return g.Set(key, v)
+}
+
+// GetUint64 implements raft.StableStore: 0 when the key is absent.
+func (g *GroupLog) GetUint64(key []byte) (uint64, error) {
+	v, err := g.Get(key)
+	if err != nil || len(v) == 0 {
+		return 0, err
+	}
+	if len(v) != 8 {
+		return 0, fmt.Errorf("stable value %q of %s has %d bytes, not 8", key, g.name, len(v))
+	}
+	return binary.BigEndian.Uint64(v), nil
+}

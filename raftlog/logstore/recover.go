@@ -1,0 +1,358 @@
+package logstore
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/internal/vfs"
+)
+
+// recover reads what the directory holds: headers, seals and indexes of sealed segments, and the whole newest segment.
+// It leaves s.active nil when a new segment must be begun.
+func (s *Store) recover() error {
+	names, err := s.fs.List(s.dir)
+	if err != nil {
+		return err
+	}
+	var seqs []uint64
+	for _, n := range names {
+		if seq, ok := parseSegmentName(n); ok {
+			seqs = append(seqs, seq)
+		} else if strings.HasSuffix(n, freeSuffix) {
+			if len(s.free) < s.opts.RecycledSegments {
+				s.free = append(s.free, n)
+			} else if err := s.fs.Remove(s.path(n)); err != nil {
+				return err
+			}
+		}
+	}
+	slices.Sort(seqs)
+	if n := len(seqs); n > 0 {
+		s.nextSeq = seqs[n-1] + 1
+	} else {
+		s.nextSeq = 1
+	}
+	if seqs, err = s.openSegments(seqs); err != nil {
+		return err
+	}
+	for i, seg := range s.mu.segs {
+		if i < len(seqs)-1 {
+			err = s.recoverSealed(seg)
+		} else {
+			err = s.recoverNewest(seg)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return s.finishRecovery()
+}
+
+// openSegments opens the files and reads their headers. A newest file without a sound header and first batch was being
+// made when the process ended: nothing in it was ever promised, and it is removed.
+func (s *Store) openSegments(seqs []uint64) ([]uint64, error) {
+	newest := len(seqs) - 1
+	for i := newest; i >= 0; i-- {
+		path := s.path(segmentName(seqs[i]))
+		f, err := s.fs.OpenReadWrite(path, vfs.WriteCategoryUnspecified)
+		if err != nil {
+			return nil, err
+		}
+		seg := &segment{seq: seqs[i], file: f}
+		s.mu.segs = append(s.mu.segs, seg) // closed by closeFiles from here on
+		err = seg.readHead()
+		if errors.Is(err, errInvalid) && i == newest && !seg.hasLaterBatch() {
+			s.opts.Logger.Info("a segment that was never finished is removed", "segment", seg.seq)
+			s.mu.segs = s.mu.segs[:0]
+			if err := f.Close(); err != nil {
+				return nil, err
+			}
+			if err := s.fs.Remove(path); err != nil {
+				return nil, err
+			}
+			// Durable before another is made: two unfinished files would not be understood.
+			if err := syncDir(s.fs, s.dir); err != nil {
+				return nil, err
+			}
+			seqs = seqs[:i]
+			continue
+		}
+		if errors.Is(err, errInvalid) {
+			return nil, s.corrupt(seg, 0, "its header or first batch is damaged")
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	slices.Reverse(s.mu.segs)
+	return seqs, nil
+}
+
+// hasLaterBatch says whether anything sound lies behind the first batch, which was then synced once.
+func (seg *segment) hasLaterBatch() bool {
+	if seg.nonce == 0 {
+		return false
+	}
+	b, err := seg.readAll()
+	if err != nil {
+		return true // cannot tell, so do not remove it
+	}
+	_, ok := nextBatch(b, seg.nonce, dataOffset+8)
+	return ok
+}
+
+// readHead reads the header and makes sure that the first batch is sound.
+func (seg *segment) readHead() error {
+	for _, at := range headerOffsets {
+		b, err := readAt(seg.file, at, headerSize)
+		if errors.Is(err, errInvalid) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if seq, nonce, err := decodeHeader(b); err == nil && seq == seg.seq {
+			seg.nonce = nonce
+		}
+	}
+	if seg.nonce == 0 {
+		return errInvalid
+	}
+	recs, _, err := seg.readBatch(dataOffset)
+	if err != nil {
+		return err
+	}
+	if len(recs) == 0 || recs[0].kind != kindState {
+		return errInvalid
+	}
+	return nil
+}
+
+// readBatch reads the batch at offset at and returns the offset behind it.
+func (seg *segment) readBatch(at int64) ([]placed, int64, error) {
+	head, err := readAt(seg.file, at, batchHead)
+	if err != nil {
+		return nil, 0, err
+	}
+	size, _, err := decodeBatchHead(head, seg.nonce, at)
+	if err != nil {
+		return nil, 0, err
+	}
+	b, err := readAt(seg.file, at, int(size))
+	if err != nil {
+		return nil, 0, err
+	}
+	recs, _, err := decodeBatch(b, seg.nonce, at)
+	return recs, at + size, err
+}
+
+// recoverSealed takes a sealed segment's state and index.
+func (s *Store) recoverSealed(seg *segment) error {
+	recs, _, err := seg.readBatch(dataOffset)
+	if err != nil {
+		return s.readError(seg, dataOffset, err)
+	}
+	if err := s.replay(seg, &recs[0]); err != nil {
+		return err
+	}
+	index, at, err := seg.readIndex()
+	if err != nil {
+		return s.readError(seg, at, err)
+	}
+	beyond := false
+	err = decodeIndex(index, func(id uint32, index uint64, l loc) {
+		// A group that is younger than the segment's first batch is known to the next segment's.
+		g := groupByID(s.mu.list, id)
+		if g == nil {
+			g = &GroupLog{store: s, id: id, w: groupState{kv: make(map[string][]byte)}}
+			s.addGroup(g)
+		}
+		if int64(l.offset)+int64(l.size) > at {
+			beyond = true
+			return
+		}
+		g.pub.entries.put(index, seg, l)
+	})
+	if err != nil || beyond {
+		return s.corrupt(seg, at, "its index is damaged")
+	}
+	return nil
+}
+
+// readIndex follows the seal and returns the payload of the index record, and where its batch is.
+func (seg *segment) readIndex() ([]byte, int64, error) {
+	b, err := readAt(seg.file, sealOffset, sealSize)
+	if err != nil {
+		return nil, sealOffset, err
+	}
+	at, err := decodeSeal(b, seg.nonce)
+	if err != nil {
+		return nil, sealOffset, err
+	}
+	recs, _, err := seg.readBatch(at)
+	if err != nil {
+		return nil, at, err
+	}
+	if len(recs) != 1 || recs[0].kind != kindIndex {
+		return nil, at, errInvalid
+	}
+	return recs[0].payload, at, nil
+}
+
+// recoverNewest reads every batch of the newest segment and finds its end (L1).
+func (s *Store) recoverNewest(seg *segment) error {
+	b, err := seg.readAll()
+	if err != nil {
+		return err
+	}
+	pos := int64(dataOffset)
+	for pos < int64(len(b)) {
+		recs, size, err := decodeBatch(b[pos:], seg.nonce, pos)
+		if err != nil {
+			if at, ok := nextBatch(b, seg.nonce, pos+8); ok {
+				return s.corrupt(seg, pos, fmt.Sprintf("a batch is damaged: a later one, at %d, is sound", at))
+			}
+			break
+		}
+		for i := range recs {
+			if err := s.replay(seg, &recs[i]); err != nil {
+				return err
+			}
+		}
+		pos += size
+	}
+	seg.end = pos
+	if _, at, err := seg.readIndex(); err == nil && at < pos {
+		return nil // sealed; its successor was not made, or is lost
+	}
+	s.active = seg
+	return nil
+}
+
+// readAll reads the whole file.
+func (seg *segment) readAll() ([]byte, error) {
+	st, err := seg.file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	b := make([]byte, st.Size())
+	n, err := seg.file.ReadAt(b, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	return b[:n], nil
+}
+
+// nextBatch returns the offset of the first sound batch head at or behind from. A head suffices: it was only written
+// when everything before it had been synced (L1), and the nonce keeps users' bytes from passing for one.
+func nextBatch(b []byte, nonce uint64, from int64) (int64, bool) {
+	for at := from; at+batchHead <= int64(len(b)); at += 8 {
+		if _, _, err := decodeBatchHead(b[at:], nonce, at); err == nil {
+			return at, true
+		}
+	}
+	return 0, false
+}
+
+// replay applies one record of a segment to the groups' states.
+func (s *Store) replay(seg *segment, r *placed) error {
+	bad := func(why string, args ...any) error { return s.corrupt(seg, r.offset, fmt.Sprintf(why, args...)) }
+	if r.kind == kindState {
+		states, err := decodeState(r.payload)
+		if err != nil {
+			return bad("its state record is damaged")
+		}
+		for i := range states {
+			s.replayState(&states[i])
+		}
+		return nil
+	}
+	if r.kind == kindIndex {
+		return nil
+	}
+	g := groupByID(s.mu.list, r.group)
+	if g == nil {
+		return bad("a record names the unknown group %d", r.group)
+	}
+	switch r.kind {
+	case kindEntry:
+		if r.index == 0 || g.w.last != 0 && r.index != g.w.last+1 {
+			return bad("entry %d of %s follows entry %d", r.index, g.name, g.w.last)
+		}
+		if g.w.last == 0 {
+			g.w.first = r.index
+		}
+		g.w.last = r.index
+		g.pub.entries.put(r.index, seg, loc{uint32(r.offset), uint32(r.size)})
+	case kindTruncate:
+		g.w.first, g.w.last = r.index, r.term
+		g.pub.entries.cutAfter(g.w.last)
+	case kindStable:
+		if err := decodePairs(r.payload, g.w.kv); err != nil {
+			return bad("its stable record is damaged")
+		}
+	default:
+		return bad("a record has the unknown kind %d", r.kind)
+	}
+	return nil
+}
+
+// replayState sets a group's state. What the state does not have any more is dropped.
+func (s *Store) replayState(n *namedState) {
+	g := groupByID(s.mu.list, n.id)
+	if g == nil {
+		g = &GroupLog{store: s, id: n.id}
+		s.addGroup(g)
+	}
+	g.name, g.w = n.name, n.groupState
+	g.pub.entries.cutAfter(g.w.last)
+	g.pub.entries.cutBefore(g.w.low())
+}
+
+// addGroup adds a group in the order of ids.
+func (s *Store) addGroup(g *GroupLog) {
+	i, _ := slices.BinarySearchFunc(s.mu.list, g.id, func(g *GroupLog, id uint32) int { return int(int64(g.id) - int64(id)) })
+	s.mu.list = slices.Insert(s.mu.list, i, g)
+	s.nextID = max(s.nextID, g.id+1)
+}
+
+// finishRecovery makes the recovered states public and checks that nothing is missing.
+func (s *Store) finishRecovery() error {
+	for _, g := range s.mu.list {
+		if g.name == "" || s.mu.groups[g.name] != nil {
+			return dataflow.Errorf(dataflow.ReasonCorrupt, "log store %s: group %d has no name of its own", s.dir, g.id)
+		}
+		s.mu.groups[g.name] = g
+		g.pub.groupState = *g.w.clone()
+		e := &g.pub.entries
+		e.cutAfter(g.w.last)
+		e.cutBefore(g.w.low())
+		if g.w.last == 0 {
+			continue
+		}
+		first := g.w.first
+		if len(e.runs) > 0 {
+			first = min(first, e.runs[0].first)
+		}
+		if at, missing := e.gap(first, g.w.last); missing {
+			return dataflow.Errorf(dataflow.ReasonCorrupt, "log store %s: entry %d of log %s, which has %d to %d, is missing", s.dir, at, g.name, first, g.w.last)
+		}
+	}
+	return nil
+}
+
+func (s *Store) corrupt(seg *segment, at int64, what string) error {
+	return dataflow.Errorf(dataflow.ReasonCorrupt, "%s at %d: %s", s.path(segmentName(seg.seq)), at, what)
+}
+
+// readError turns invalid bytes into CORRUPT and leaves other errors of a read alone.
+func (s *Store) readError(seg *segment, at int64, err error) error {
+	if errors.Is(err, errInvalid) {
+		return s.corrupt(seg, at, "it is damaged")
+	}
+	return err
+}

@@ -1,0 +1,179 @@
+package logstore
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/weirdb/weir/internal/vfs"
+)
+
+const (
+	segmentSuffix = ".seg"
+	freeSuffix    = ".free"
+	lockName      = "LOCK"
+)
+
+// segment is one file of the log. It keeps the file open for as long as it exists.
+type segment struct {
+	seq   uint64
+	nonce uint64
+	file  vfs.File
+	end   int64 // where the next batch goes; the committer's, while the segment is active
+
+	runs int          // runs of groups' entries in this segment; guarded by Store.mu
+	refs atomic.Int32 // readers of the file; raised under Store.mu
+}
+
+// isSuperfluous says whether nothing in the segment is wanted or read. The caller holds Store.mu and sees to it that the
+// segment is not active.
+func (seg *segment) isSuperfluous() bool { return seg.runs == 0 && seg.refs.Load() == 0 }
+
+func segmentName(seq uint64) string { return fmt.Sprintf("%016x%s", seq, segmentSuffix) }
+
+// parseSegmentName returns the sequence number in a file name.
+func parseSegmentName(name string) (seq uint64, ok bool) {
+	hex, ok := strings.CutSuffix(name, segmentSuffix)
+	if !ok || len(hex) != 16 {
+		return 0, false
+	}
+	seq, err := strconv.ParseUint(hex, 16, 64)
+	return seq, err == nil
+}
+
+// createSegment makes the file of a new segment, from a recycled file where there is one, and writes its header and its
+// first batch, the state of all groups (L3). On return both are durable, and the name is.
+func (s *Store) createSegment() (*segment, error) {
+	var nonce [8]byte
+	if _, err := rand.Read(nonce[:]); err != nil {
+		return nil, err
+	}
+	seg := &segment{seq: s.nextSeq, nonce: binary.LittleEndian.Uint64(nonce[:]) | 1, end: dataOffset} // never 0
+	s.nextSeq++
+	path := s.path(segmentName(seg.seq))
+	if n := len(s.free); n > 0 {
+		if err := s.fs.Rename(s.path(s.free[n-1]), path); err != nil {
+			return nil, fmt.Errorf("recycle segment: %w", err)
+		}
+		s.free = s.free[:n-1]
+	}
+	f, err := s.fs.OpenReadWrite(path, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return nil, fmt.Errorf("create segment: %w", err)
+	}
+	seg.file = f
+	if err := s.initSegment(seg); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("create segment %d: %w", seg.seq, err)
+	}
+	return seg, nil
+}
+
+func (s *Store) initSegment(seg *segment) error {
+	// Some file systems cannot preallocate; then the blocks are allocated one by one.
+	if err := seg.file.Preallocate(0, s.opts.SegmentBytes); err != nil {
+		s.opts.Logger.Debug("segment not preallocated", "err", err)
+	}
+	for _, at := range headerOffsets {
+		if _, err := seg.file.WriteAt(appendHeader(nil, seg.seq, seg.nonce), at); err != nil {
+			return err
+		}
+	}
+	s.w.reset(seg.nonce, seg.end)
+	s.addState()
+	b := s.w.finish()
+	if _, err := seg.file.WriteAt(b, seg.end); err != nil {
+		return err
+	}
+	if err := seg.file.Sync(); err != nil {
+		return err
+	}
+	seg.end += int64(len(b))
+	return syncDir(s.fs, s.dir)
+}
+
+// sealSegment writes the active segment's index and seal (L2).
+func (s *Store) sealSegment(seg *segment) error {
+	s.w.reset(seg.nonce, seg.end)
+	s.mu.RLock()
+	index := appendIndex(nil, s.mu.list, seg)
+	s.mu.RUnlock()
+	s.w.add(&record{kind: kindIndex}, index)
+	if _, err := seg.file.WriteAt(s.w.finish(), seg.end); err != nil {
+		return err
+	}
+	if _, err := seg.file.WriteAt(appendSeal(nil, seg.nonce, seg.end), sealOffset); err != nil {
+		return err
+	}
+	return seg.file.Sync()
+}
+
+// removeSegment closes a segment that nobody needs or reads any more and recycles or removes its file.
+func (s *Store) removeSegment(seg *segment) error {
+	if err := seg.file.Close(); err != nil {
+		return err
+	}
+	path := s.path(segmentName(seg.seq))
+	if len(s.free) >= s.opts.RecycledSegments {
+		return s.fs.Remove(path)
+	}
+	free := fmt.Sprintf("%016x%s", seg.seq, freeSuffix)
+	if err := s.fs.Rename(path, s.path(free)); err != nil {
+		return err
+	}
+	s.free = append(s.free, free)
+	return nil
+}
+
+// readAt reads n bytes; fewer are errInvalid.
+func readAt(r io.ReaderAt, offset int64, n int) ([]byte, error) {
+	b := make([]byte, n)
+	if m, err := r.ReadAt(b, offset); m < n {
+		if err == nil || errors.Is(err, io.EOF) {
+			return nil, errInvalid
+		}
+		return nil, err
+	}
+	return b, nil
+}
+
+// mkdirDurable creates dir and its parents, and makes the new names durable.
+func mkdirDurable(fs vfs.FS, dir string) error {
+	var missing []string
+	for d := dir; ; d = fs.PathDir(d) {
+		if _, err := fs.Stat(d); err == nil || d == fs.PathDir(d) {
+			break
+		} else if !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		missing = append(missing, d)
+	}
+	if err := fs.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for _, d := range missing {
+		if err := syncDir(fs, fs.PathDir(d)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// syncDir makes the names in dir durable.
+func syncDir(fs vfs.FS, dir string) error {
+	d, err := fs.OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	if err := d.Sync(); err != nil {
+		_ = d.Close()
+		return err
+	}
+	return d.Close()
+}
