@@ -29,5 +29,7 @@
 //	    cut into partials that were merged (P10). The exceptions: DOUBLE sums round as they go, and any keeps the value
 //	    of the last insert, which is the row for a stream of changes by key.
 //	A2  A partial may have rows 0 or below 0 and still matter: retract 3, insert 5 is rows 0 and sum +2.
-//	A3  Update works in place when the size allows; the slice it returns replaces the one passed in.
+//	A3  A DOUBLE sum or average out of range is an Infinity, where PostgreSQL fails: which row to blame would depend on
+//	    the order of the rows.
+//	A4  Update works in place when the size allows; the slice it returns replaces the one passed in.
 package agg

@@ -56,7 +56,8 @@ func (l *Layout) mergeDec(acc []byte, s *slot, i int, partial []byte) ([]byte, e
 	if len(part) == 0 {
 		return acc, nil
 	}
-	var sum, other numSum
+	var few, otherFew [fewClasses]class
+	sum, other := numSum{classes: few[:0]}, numSum{classes: otherFew[:0]}
 	if err := sum.load(l.tail(acc, i)); err != nil {
 		return acc, corrupt(err)
 	}
@@ -79,8 +80,8 @@ func corrupt(err error) error {
 	return dataflow.Errorf(dataflow.ReasonCorrupt, "state of a group is damaged: %w", err)
 }
 
-// Check validates the structure of bytes that are not trusted: after it, no method fails or panics for them. The error
-// is CORRUPT.
+// Check validates the structure of bytes that are not trusted: after it, no method panics for them or finds damage. The
+// error is CORRUPT.
 func (l *Layout) Check(acc []byte) error {
 	if len(acc) < l.fixed {
 		return corrupt(errShort)

@@ -42,7 +42,8 @@ func (l *Layout) AppendResult(i int, acc []byte, out *batch.Vector) {
 		out.AppendFloat(f)
 	case opDec:
 		n := getInt(p)
-		var sum numSum
+		var few [fewClasses]class
+		sum := numSum{classes: few[:0]}
 		if n == 0 || sum.load(l.tail(acc, i)) != nil {
 			out.AppendNull()
 			return
