@@ -210,8 +210,7 @@ func (l *Layout) Update(acc []byte, b *batch.Batch, row int, weight int64) ([]by
 			}
 		case opDec:
 			addInt(p, weight)
-			var few [fewClasses]class
-			sum := numSum{classes: few[:0]}
+			var sum numSum
 			if err := sum.load(l.tail(acc, i)); err != nil {
 				return acc, corrupt(err)
 			}

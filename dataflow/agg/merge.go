@@ -56,8 +56,7 @@ func (l *Layout) mergeDec(acc []byte, s *slot, i int, partial []byte) ([]byte, e
 	if len(part) == 0 {
 		return acc, nil
 	}
-	var few, otherFew [fewClasses]class
-	sum, other := numSum{classes: few[:0]}, numSum{classes: otherFew[:0]}
+	var sum, other numSum
 	if err := sum.load(l.tail(acc, i)); err != nil {
 		return acc, corrupt(err)
 	}

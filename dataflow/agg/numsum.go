@@ -16,8 +16,6 @@ import (
 //
 // Format: the number of classes as a varint; per class, ascending, the class as a varint and its count, not 0, as a
 // zigzag varint; then the sum of the finite terms as batch.AppendDecimal has it. The sum of no terms is no bytes.
-//
-// The maker of a numSum may give classes an array of its own, so that few classes need no memory.
 type numSum struct {
 	classes []class
 	sum     apd.BigInt
@@ -28,9 +26,6 @@ type class struct {
 	id    uint32
 	count int64
 }
-
-// fewClasses is how many classes a sum usually has at most: its terms come from one column.
-const fewClasses = 4
 
 // Classes: three that are not finite, then one per display scale.
 const (
@@ -46,7 +41,7 @@ const maxScale = batch.MaxDecimalExponent
 var errNumSum = errors.New("malformed NUMERIC sum")
 
 func (s *numSum) load(b []byte) error {
-	s.classes = s.classes[:0]
+	s.classes = nil
 	s.sum.SetInt64(0)
 	s.scale = 0
 	if len(b) == 0 {

@@ -42,8 +42,7 @@ func (l *Layout) AppendResult(i int, acc []byte, out *batch.Vector) {
 		out.AppendFloat(f)
 	case opDec:
 		n := getInt(p)
-		var few [fewClasses]class
-		sum := numSum{classes: few[:0]}
+		var sum numSum
 		if n == 0 || sum.load(l.tail(acc, i)) != nil {
 			out.AppendNull()
 			return
