@@ -23,4 +23,10 @@
 // # Rules
 //
 // P2 governs deltas (pipelines.go), P7 snapshots and restart (open.go, snapshot.go), P8 producers (producers.go).
+//
+// # Not here
+//
+// What rows and deltas contain (dataflow), which rows are still needed and which cuts are committed (the meta log and
+// its drivers), and the transfer of files to a replica that has lagged too far behind: a snapshot of another node is
+// taken only when what it refers to is in the local store.
 package shard

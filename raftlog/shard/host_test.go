@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"slices"
 	"sync"
@@ -24,7 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // host is a node with one shard.
 type host struct {
 	t       testing.TB
-	fs      *vfs.MemFS
+	fs      vfs.FS
 	store   *logstore.Store
 	entries *watchedStore
 	replica *recorder
@@ -33,7 +32,7 @@ type host struct {
 }
 
 // open starts a host on a file system, and waits until it leads and has applied its log.
-func open(t testing.TB, fs *vfs.MemFS, mod func(*shard.Config)) *host {
+func open(t testing.TB, fs vfs.FS, mod func(*shard.Config)) *host {
 	t.Helper()
 	h := openRaw(t, fs, mod)
 	ctx := testCtx(t)
@@ -47,7 +46,7 @@ func open(t testing.TB, fs *vfs.MemFS, mod func(*shard.Config)) *host {
 }
 
 // openRaw starts a host and waits for nothing.
-func openRaw(t testing.TB, fs *vfs.MemFS, mod func(*shard.Config)) *host {
+func openRaw(t testing.TB, fs vfs.FS, mod func(*shard.Config)) *host {
 	t.Helper()
 	h := &host{t: t, fs: fs, replica: newRecorder()}
 	var err error
@@ -104,7 +103,7 @@ func (h *host) reopen(mod func(*shard.Config)) *host {
 // crash starts another host on what would be left of the disk if the power failed now.
 func (h *host) crash(mod func(*shard.Config)) *host {
 	h.t.Helper()
-	left := h.fs.CrashClone(vfs.CrashCloneCfg{})
+	left := h.fs.(*vfs.MemFS).CrashClone(vfs.CrashCloneCfg{})
 	h.close()
 	return open(h.t, left, mod)
 }
@@ -283,5 +282,3 @@ func (r *recorder) want(t testing.TB, want ...string) {
 
 // errDisk is what a broken disk says.
 var errDisk = errors.New("the disk is broken")
-
-var _ io.Closer = (*shard.Log)(nil)

@@ -23,6 +23,15 @@ func Open(cfg Config) (*Log, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
+	l := newLog(cfg)
+	if err := l.start(); err != nil {
+		return nil, fmt.Errorf("open log of shard %d: %w", cfg.Shard, err)
+	}
+	return l, nil
+}
+
+// newLog returns a log that has not been started.
+func newLog(cfg Config) *Log {
 	l := &Log{
 		cfg:     cfg,
 		cache:   newRowCache(cfg.CacheBytes),
@@ -34,10 +43,7 @@ func Open(cfg Config) (*Log, error) {
 	l.kept = 1
 	l.mu.snapshot.floor = 1
 	l.watch.changed = make(chan struct{})
-	if err := l.start(); err != nil {
-		return nil, fmt.Errorf("open log of shard %d: %w", cfg.Shard, err)
-	}
-	return l, nil
+	return l
 }
 
 func (l *Log) start() error {

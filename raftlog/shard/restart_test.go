@@ -219,7 +219,7 @@ func TestAckedRowsSurviveCrashesOnce(t *testing.T) {
 					next = int(got.LastSeq)
 					mu.Lock()
 					if sent++; sent == stop {
-						cut <- h.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50, RNG: rand.New(rand.NewPCG(seed, uint64(round)))})
+						cut <- h.fs.(*vfs.MemFS).CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50, RNG: rand.New(rand.NewPCG(seed, uint64(round)))})
 					}
 					over := sent >= stop
 					if !over || sent == stop {
