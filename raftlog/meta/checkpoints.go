@@ -70,12 +70,12 @@ func (s *State) commitCheckpoint(c *metav1.CommitCheckpoint) (any, error) {
 			WithMeta("pipeline", p.Name).WithMeta("state", p.State.String())
 	}
 	if commit.ID <= p.Newest().ID || commit.ID < p.AttemptsFrom || commit.ID >= p.AttemptsTo {
-		return nil, dataflow.Errorf(dataflow.ReasonCheckpointFailed,
+		return nil, dataflow.Errorf(dataflow.ReasonPipelineState,
 			"checkpoint %d of pipeline %s: the last is %d and attempts %d to %d may commit: %w",
 			commit.ID, p.Name, p.Newest().ID, p.AttemptsFrom, int64(p.AttemptsTo)-1, ErrStaleAttempt)
 	}
 	if err := s.checkCommit(p, commit); err != nil {
-		return nil, dataflow.Errorf(dataflow.ReasonCheckpointFailed, "checkpoint %d of pipeline %s: %w: %w", commit.ID, p.Name, ErrBadCommit, err)
+		return nil, dataflow.Errorf(dataflow.ReasonInternal, "checkpoint %d of pipeline %s: %w", commit.ID, p.Name, fmt.Errorf("%w: %w", ErrBadCommit, err))
 	}
 	commit.Timeline, commit.CommittedAt, commit.MetaIndex = p.Timeline, s.Now, s.Index
 	p.CaughtUp = p.CaughtUp || commit.Positions.Covers(p.DeployEnd)
