@@ -1,0 +1,123 @@
+package task
+
+import (
+	"context"
+	"errors"
+
+	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/dataflow/batch"
+	"github.com/weirdb/weir/dataflow/exchange"
+	"github.com/weirdb/weir/dataflow/expr"
+	"github.com/weirdb/weir/dataflow/operator"
+	"github.com/weirdb/weir/dataflow/plan"
+)
+
+// route is the way from a producing task to the keyed tasks of one stage: the stage's chain, pre-aggregation, and the
+// split by key group over the edges, one per shard.
+type route struct {
+	run    *Run
+	stage  *plan.Stage
+	chain  *operator.ChainRunner
+	env    expr.Env
+	edges  []*exchange.Edge // by shard
+	pre    *operator.PreAgg // nil when the stage's aggregates cannot be pre-combined
+	keyBuf []byte
+	hashes []uint64
+	sel    [][]int32 // scratch: rows per shard
+}
+
+func newRoute(r *Run, st *plan.Stage, in *plan.Input, _ dataflow.ShardID, edges []*exchange.Edge) *route {
+	rt := &route{run: r, stage: st, chain: operator.NewChainRunner(st, in), edges: edges, sel: make([][]int32, len(edges))}
+	if !in.FromStage {
+		rt.pre = operator.NewPreAgg(st)
+	}
+	return rt
+}
+
+func (rt *route) viewName() string {
+	if rt.stage.Name != "" {
+		return rt.stage.Name
+	}
+	return "a subquery"
+}
+
+func (rt *route) broadcast(ctx context.Context, m exchange.Message) error {
+	for _, e := range rt.edges {
+		if err := e.Send(ctx, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// compute runs the chain over b without the rows of skip, and says for which rows it failed.
+func (rt *route) compute(b *batch.Batch, skip batch.Bitmap) (*batch.Batch, []operator.RowError) {
+	return rt.chain.Run(b, skip, &rt.env)
+}
+
+// send splits a batch that the chain has computed by key group and sends each shard its rows.
+func (rt *route) send(ctx context.Context, b *batch.Batch) error {
+	rt.hashes, rt.keyBuf = operator.HashKeys(rt.hashes[:0], rt.keyBuf, b, len(rt.stage.Key))
+	if rt.pre != nil && rt.pre.Enabled() {
+		return rt.sendPartials(ctx, b)
+	}
+	for i := range rt.sel {
+		rt.sel[i] = rt.sel[i][:0]
+	}
+	for row, h := range rt.hashes {
+		s := dataflow.ShardOf(dataflow.KeyGroupOf(h), len(rt.edges))
+		rt.sel[s] = append(rt.sel[s], int32(row))
+	}
+	for s, sel := range rt.sel {
+		if len(sel) == 0 {
+			continue
+		}
+		part := b
+		if len(sel) < b.N {
+			part = b.Select(sel)
+		}
+		hashes := make([]uint64, len(sel))
+		for i, row := range sel {
+			hashes[i] = rt.hashes[row]
+		}
+		if err := rt.edges[s].Send(ctx, exchange.Message{Kind: exchange.KindRows, Rows: part, Hashes: hashes}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (rt *route) sendPartials(ctx context.Context, b *batch.Batch) error {
+	hashes, keys, accs, err := rt.pre.Combine(b, rt.hashes)
+	if err != nil {
+		return err
+	}
+	parts := make([]*exchange.Partials, len(rt.edges))
+	for i, h := range hashes {
+		s := dataflow.ShardOf(dataflow.KeyGroupOf(h), len(rt.edges))
+		p := parts[s]
+		if p == nil {
+			p = &exchange.Partials{}
+			parts[s] = p
+		}
+		p.Hashes, p.Keys, p.Accs = append(p.Hashes, h), append(p.Keys, keys[i]), append(p.Accs, accs[i])
+	}
+	for s, p := range parts {
+		if p == nil {
+			continue
+		}
+		if err := rt.edges[s].Send(ctx, exchange.Message{Kind: exchange.KindPartials, Partials: p}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// asError returns err as a *dataflow.Error, wrapping it when it is none.
+func asError(err error) *dataflow.Error {
+	var e *dataflow.Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return dataflow.Errorf(dataflow.ReasonExpressionFailed, "%w", err)
+}

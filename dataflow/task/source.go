@@ -1,0 +1,328 @@
+package task
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/dataflow/batch"
+	"github.com/weirdb/weir/dataflow/checkpoint"
+	"github.com/weirdb/weir/dataflow/exchange"
+	"github.com/weirdb/weir/dataflow/expr"
+	"github.com/weirdb/weir/dataflow/operator"
+	"github.com/weirdb/weir/dataflow/plan"
+)
+
+// ErrStopped is returned to those who wait for a run that has ended.
+var ErrStopped = errors.New("the run has ended")
+
+// source reads one stream of one shard.
+type source struct {
+	run    *Run
+	at     dataflow.StreamShard
+	stream plan.Stream
+	log    RowLog
+	routes []*route
+	writer *checkpoint.Writer
+	pseudo bool // some route reads _append_time, _shard or _offset
+
+	pos     atomic.Uint64 // next offset to read; written by the task alone
+	skipped uint64        // rows left out since the pipeline's beginning
+
+	mail struct {
+		sync.Mutex
+		commands []command // barriers and markers to put in, oldest first; bounded by the attempts and waiters in flight
+	}
+	wake chan struct{} // capacity 1
+}
+
+// command is a barrier, or a marker that waits until the source has read up to until.
+type command struct {
+	barrier dataflow.CheckpointID
+	marker  uint64
+	until   dataflow.Offset
+}
+
+func newSource(r *Run, st plan.Stream, shard dataflow.ShardID, w *checkpoint.Writer) *source {
+	s := &source{
+		run: r, stream: st, writer: w, log: r.cfg.Rows(shard),
+		at:   dataflow.StreamShard{Stream: r.cfg.Streams[st.Name], Shard: shard},
+		wake: make(chan struct{}, 1),
+	}
+	s.pos.Store(uint64(r.cfg.Start[s.at]))
+	if st.Name == r.cfg.Plan.Reads[0].Name { // one source of the shard carries on the shard's count
+		s.skipped = r.cfg.Skipped[shard]
+	}
+	for _, stage := range r.cfg.Plan.Stages {
+		for _, in := range stage.Inputs {
+			if !in.FromStage && in.Stream == st.Name && in.Pseudo {
+				s.pseudo = true
+			}
+		}
+	}
+	return s
+}
+
+func (s *source) inject(c command) {
+	s.mail.Lock()
+	s.mail.commands = append(s.mail.commands, c)
+	s.mail.Unlock()
+	s.notify()
+}
+
+// release lets a waiting marker go at the source's present position.
+func (s *source) release(marker uint64) {
+	s.mail.Lock()
+	for i := range s.mail.commands {
+		if s.mail.commands[i].marker == marker {
+			s.mail.commands[i].until = 0
+		}
+	}
+	s.mail.Unlock()
+	s.notify()
+}
+
+func (s *source) notify() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// due takes the commands that can be carried out at position pos: barriers at once, markers when they are reached.
+func (s *source) due(pos dataflow.Offset) []command {
+	s.mail.Lock()
+	defer s.mail.Unlock()
+	var due, rest []command
+	for _, c := range s.mail.commands {
+		if c.barrier != 0 || c.until <= pos {
+			due = append(due, c)
+		} else {
+			rest = append(rest, c)
+		}
+	}
+	s.mail.commands = rest
+	return due
+}
+
+func (s *source) loop(ctx context.Context) error {
+	timer := time.NewTimer(idleWait)
+	defer timer.Stop()
+	for {
+		if err := s.carryOut(ctx); err != nil {
+			return err
+		}
+		changed := s.log.Changed() // before the read: what comes after it wakes us
+		pos := dataflow.Offset(s.pos.Load())
+		rows, err := s.log.Read(s.at.Stream, pos, batch.TargetRows)
+		if err != nil {
+			return fmt.Errorf("read stream %s, shard %d, from offset %d: %w", s.stream.Name, s.at.Shard, pos, err)
+		}
+		if len(rows) > 0 {
+			for _, r := range rows {
+				if err := s.take(ctx, r); err != nil {
+					return err
+				}
+			}
+			continue
+		}
+		timer.Reset(idleWait)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-changed:
+		case <-s.wake:
+		case <-timer.C:
+		}
+	}
+}
+
+// carryOut puts in the barriers and markers that are due.
+func (s *source) carryOut(ctx context.Context) error {
+	pos := dataflow.Offset(s.pos.Load())
+	for _, c := range s.due(pos) {
+		m := exchange.Message{Kind: exchange.KindMarker, Marker: c.marker, Positions: dataflow.Positions{s.at: pos}}
+		if c.barrier != 0 {
+			s.writer.Position(c.barrier, s.at, pos, s.skipped)
+			m = exchange.Message{Kind: exchange.KindBarrier, Barrier: c.barrier}
+		}
+		for _, rt := range s.routes {
+			if err := rt.broadcast(ctx, m); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// take runs the routes over one batch of the log, in parts of about batch.TargetRows rows, so that a barrier never
+// waits for more than one part.
+func (s *source) take(ctx context.Context, r Rows) error {
+	b, err := batch.Decode(s.stream.Schema, r.Data)
+	if err != nil {
+		return fmt.Errorf("decode stream %s, shard %d, offset %d: %w", s.stream.Name, s.at.Shard, r.First, err)
+	}
+	from := 0
+	if pos := dataflow.Offset(s.pos.Load()); pos > r.First {
+		from = int(pos - r.First)
+	}
+	for from < b.N {
+		to := min(from+batch.TargetRows, b.N)
+		part := b
+		if from > 0 || to < b.N {
+			part = b.Slice(from, to)
+		}
+		first := r.First + dataflow.Offset(from)
+		s.stamp(part, first, r.AppendTime)
+		if err := s.feed(ctx, part); err != nil {
+			return err
+		}
+		s.pos.Store(uint64(first) + uint64(part.N))
+		if from = to; from < b.N {
+			if err := s.carryOut(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// stamp gives the batch its place in the stream, its append time, and the pseudo columns when a route reads them.
+func (s *source) stamp(b *batch.Batch, first dataflow.Offset, appendTime int64) {
+	b.Stream, b.Shard, b.FirstOffset = s.at.Stream, s.at.Shard, first
+	times := make([]int64, b.N)
+	for i := range times {
+		times[i] = appendTime
+	}
+	b.AppendTime = times
+	if !s.pseudo {
+		return
+	}
+	shard, offset := make([]int64, b.N), make([]int64, b.N)
+	for i := range b.N {
+		shard[i], offset[i] = int64(s.at.Shard), int64(first)+int64(i)
+	}
+	b.Schema = append(b.Schema[:len(b.Schema):len(b.Schema)],
+		dataflow.Column{Name: dataflow.ColAppendTime, Type: dataflow.TypeTimestamp, NotNull: true},
+		dataflow.Column{Name: dataflow.ColShard, Type: dataflow.TypeBigInt, NotNull: true},
+		dataflow.Column{Name: dataflow.ColOffset, Type: dataflow.TypeBigInt, NotNull: true})
+	b.Cols = append(b.Cols[:len(b.Cols):len(b.Cols)],
+		&batch.Vector{Type: dataflow.TypeTimestamp, Ints: times},
+		&batch.Vector{Type: dataflow.TypeBigInt, Ints: shard},
+		&batch.Vector{Type: dataflow.TypeBigInt, Ints: offset})
+}
+
+// feed runs every route over the batch. A row that one of them cannot compute is left out of all of them, so that the
+// tables of a pipeline agree on what their input was.
+func (s *source) feed(ctx context.Context, b *batch.Batch) error {
+	skip := s.skipByHand(b)
+	outs := make([]*batch.Batch, len(s.routes))
+	for {
+		bad := batch.Bitmap(nil)
+		for i, rt := range s.routes {
+			out, failed := rt.compute(b, skip)
+			for _, f := range failed {
+				if s.run.cfg.OnError == dataflow.OnErrorFail {
+					return s.rowFailure(rt, b, f)
+				}
+				if bad == nil {
+					bad = batch.NewBitmap(b.N)
+				}
+				bad.Set(f.Row)
+			}
+			outs[i] = out
+		}
+		if bad == nil {
+			break
+		}
+		if skip == nil {
+			skip = batch.NewBitmap(b.N)
+		}
+		for i := range skip {
+			skip[i] |= bad[i]
+		}
+	}
+	for i := range b.N {
+		if skip.Get(i) {
+			s.skipped++
+		}
+	}
+	for i, rt := range s.routes {
+		if outs[i].N == 0 {
+			continue
+		}
+		if err := rt.send(ctx, outs[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// skipByHand returns the rows of b that an operator has told the pipeline to leave out; nil when there are none.
+func (s *source) skipByHand(b *batch.Batch) batch.Bitmap {
+	if len(s.run.cfg.SkipRows) == 0 {
+		return nil
+	}
+	var skip batch.Bitmap
+	for ref := range s.run.cfg.SkipRows {
+		if ref.Stream != s.at.Stream || ref.Shard != s.at.Shard || ref.Offset < b.FirstOffset || ref.Offset >= b.FirstOffset+dataflow.Offset(b.N) {
+			continue
+		}
+		if skip == nil {
+			skip = batch.NewBitmap(b.N)
+		}
+		skip.Set(int(ref.Offset - b.FirstOffset))
+	}
+	return skip
+}
+
+// RowFailure is a row for which an expression of a view fails: it will fail again, so a restart does not help.
+type RowFailure struct {
+	View         string // the view whose expression failed
+	Line, Column int    // of the expression in the pipeline's text; 0 = not known
+	Stream       string // "" when the row came from another view
+	Row          dataflow.SourceRow
+	Text         string // the row, as JSON, cut to a readable length
+	Err          *dataflow.Error
+}
+
+func (f *RowFailure) Error() string {
+	if f.Stream == "" {
+		return fmt.Sprintf("view %s cannot compute the row %s: %s", f.View, f.Text, f.Err.Message)
+	}
+	return fmt.Sprintf("view %s cannot compute the row at stream %s, shard %d, offset %d: %s: %s", f.View, f.Stream, f.Row.Shard, f.Row.Offset, f.Text, f.Err.Message)
+}
+
+func (f *RowFailure) Unwrap() error { return f.Err }
+
+func (s *source) rowFailure(rt *route, b *batch.Batch, f operator.RowError) error {
+	return &RowFailure{
+		View: rt.viewName(), Stream: s.stream.Name,
+		Row:  dataflow.SourceRow{Stream: s.at.Stream, Shard: s.at.Shard, Offset: b.OffsetOf(f.Row)},
+		Text: rowText(b.Schema, b.Row(f.Row)), Err: f.Err,
+	}
+}
+
+// maxRowText bounds how much of a failing row an error message repeats.
+const maxRowText = 512
+
+// rowText prints a row as a JSON object for a message.
+func rowText(schema dataflow.Schema, row dataflow.Row) string {
+	out := []byte{'{'}
+	for i, v := range row {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = expr.AppendJSON(out, dataflow.Text(schema[i].Name), expr.JSONOptions{})
+		out = append(out, ':')
+		out = expr.AppendJSON(out, v, expr.JSONOptions{})
+		if len(out) > maxRowText {
+			return string(out[:maxRowText]) + "…"
+		}
+	}
+	return string(append(out, '}'))
+}

@@ -1,0 +1,90 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+
+	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/internal/vfs"
+)
+
+// Defaults of Config.
+const (
+	DefaultHTTPAddr = "127.0.0.1:7710"
+	DefaultGRPCAddr = "127.0.0.1:7711"
+	DefaultShards   = 8
+	DefaultNodeID   = "n1"
+)
+
+// Config says how to open a node. The zero value of a field means its default.
+type Config struct {
+	// DataDir holds everything durable. It is made when absent and belongs to one node at a time.
+	DataDir string
+	// NodeID names the node for good; default "n1". A data directory remembers it and refuses another.
+	NodeID string
+	// Shards is the number of shards that a new group gets, from 1 to dataflow.MaxShards; default 8. It is fixed when the
+	// group is made: another number is refused afterwards. 0 takes what is there.
+	Shards int
+	// HTTPAddr and GRPCAddr are where the node listens. Addresses off loopback are refused without AllowInsecure, because
+	// this version has neither TLS nor authentication.
+	HTTPAddr, GRPCAddr string
+	AllowInsecure      bool
+	// Reflection answers gRPC reflection; FaultInjection admits FailPipeline. Both are off by default.
+	Reflection, FaultInjection bool
+	// StateCacheBytes is the size of the block cache that all shards share; default 64 MiB.
+	StateCacheBytes int64
+	// FS is the file system; default the operating system's. With another one the meta log is kept in the shards' log
+	// store instead of BoltDB, which writes to the operating system alone.
+	FS vfs.FS
+	// Version is what the node says of itself.
+	Version string
+	// Logger takes the node's messages; default slog.Default().
+	Logger *slog.Logger
+}
+
+// EnsureDefaults fills what is not set.
+func (c *Config) EnsureDefaults() {
+	if c.NodeID == "" {
+		c.NodeID = DefaultNodeID
+	}
+	if c.HTTPAddr == "" {
+		c.HTTPAddr = DefaultHTTPAddr
+	}
+	if c.GRPCAddr == "" {
+		c.GRPCAddr = DefaultGRPCAddr
+	}
+	if c.FS == nil {
+		c.FS = vfs.Default
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+}
+
+// Validate reports everything that is wrong, each with its field.
+func (c *Config) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if c.DataDir == "" {
+		bad("data-dir: is empty; name the directory that holds the node's data")
+	}
+	if !dataflow.ValidName(c.NodeID) {
+		bad("node-id: %q is not [a-z_][a-z0-9_]{0,62}", c.NodeID)
+	}
+	if c.Shards < 0 || c.Shards > dataflow.MaxShards {
+		bad("shards: %d is not between 1 and %d", c.Shards, dataflow.MaxShards)
+	}
+	for _, a := range []struct{ name, addr string }{{"http-addr", c.HTTPAddr}, {"grpc-addr", c.GRPCAddr}} {
+		host, _, err := net.SplitHostPort(a.addr)
+		if err != nil {
+			bad("%s: %q is not host:port", a.name, a.addr)
+			continue
+		}
+		if ip := net.ParseIP(host); !c.AllowInsecure && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+			bad("%s: %s is not a loopback address, and this version has neither TLS nor authentication; listen on 127.0.0.1, or say --allow-insecure", a.name, a.addr)
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,155 @@
+// Package leader drives the coordinators while this node leads the meta log: one pure machine per pipeline
+// (dataflow/coordinator), fed by one goroutine that carries out its actions.
+//
+// The driver decides nothing. It turns what the meta log says and what the tasks report into events, in the order they
+// come, and the machine's actions into proposals and calls of the worker.
+package leader
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/dataflow/coordinator"
+	"github.com/weirdb/weir/raftlog/meta"
+)
+
+// Worker is what the coordinators need of the nodes that run tasks. *worker.Worker implements it.
+type Worker interface {
+	// Start starts all tasks of the incarnation from its base and returns when they run. step takes their reports.
+	Start(ctx context.Context, uid dataflow.PipelineUID, inc dataflow.Incarnation, base *dataflow.CheckpointCommit, step func(coordinator.Event)) error
+	// Stop ends the pipeline's tasks and waits for them.
+	Stop(uid dataflow.PipelineUID)
+	// Inject puts a barrier into the sources of the incarnation.
+	Inject(uid dataflow.PipelineUID, inc dataflow.Incarnation, n dataflow.CheckpointID)
+	// Running returns the incarnation whose tasks all run; 0 = none.
+	Running(uid dataflow.PipelineUID) dataflow.Incarnation
+	// Ends returns where the streams end.
+	Ends(streams []dataflow.StreamID) dataflow.Positions
+	// Appended returns a channel that is closed when rows may have been appended after the call.
+	Appended() <-chan struct{}
+}
+
+// Config describes a Driver.
+type Config struct {
+	Node    string
+	Meta    *meta.Log
+	Worker  Worker
+	Metrics Metrics
+	Logger  *slog.Logger
+}
+
+// Metrics is told what the coordinators did. Durations are from trigger to commit.
+type Metrics interface {
+	CheckpointCommitted(pipeline string, took time.Duration)
+	CheckpointFailed(pipeline string, cause string)
+	IncarnationBegun(pipeline string)
+}
+
+// Driver runs the coordinators.
+type Driver struct {
+	cfg Config
+	mu  struct {
+		sync.Mutex
+		pipelines map[dataflow.PipelineUID]*pipeline
+	}
+}
+
+// New returns a driver. Run must be called for it to do anything.
+func New(cfg Config) *Driver {
+	d := &Driver{cfg: cfg}
+	d.mu.pipelines = make(map[dataflow.PipelineUID]*pipeline)
+	return d
+}
+
+// expireEvery is how often the meta log is asked to let go of what time has ended.
+const expireEvery = 500 * time.Millisecond
+
+// Run drives every pipeline of the meta log until ctx ends. The node calls it while it leads.
+func (d *Driver) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return d.expireLoop(ctx) })
+	g.Go(func() error {
+		for {
+			changed := d.cfg.Meta.Changed()
+			st := d.cfg.Meta.State()
+			d.mu.Lock()
+			for uid, p := range st.Pipelines {
+				if d.mu.pipelines[uid] == nil {
+					pl := newPipeline(d, uid, p.Name)
+					d.mu.pipelines[uid] = pl
+					g.Go(func() error {
+						defer d.forget(uid)
+						return pl.run(ctx)
+					})
+				}
+			}
+			d.mu.Unlock()
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	})
+	return g.Wait()
+}
+
+func (d *Driver) forget(uid dataflow.PipelineUID) {
+	d.mu.Lock()
+	delete(d.mu.pipelines, uid)
+	d.mu.Unlock()
+}
+
+func (d *Driver) pipeline(uid dataflow.PipelineUID) *pipeline {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.mu.pipelines[uid]
+}
+
+// Trigger asks for a checkpoint that covers everything appended before the call, and waits for its commit.
+func (d *Driver) Trigger(ctx context.Context, uid dataflow.PipelineUID) (dataflow.CheckpointID, error) {
+	p := d.pipeline(uid)
+	if p == nil {
+		return 0, dataflow.Errorf(dataflow.ReasonNotLeader, "this node does not coordinate the pipeline yet").WithRetry(100 * time.Millisecond)
+	}
+	return p.trigger(ctx)
+}
+
+// Request asks for a checkpoint and waits for nothing.
+func (d *Driver) Request(uid dataflow.PipelineUID) {
+	if p := d.pipeline(uid); p != nil {
+		p.step(coordinator.TriggerRequested{})
+	}
+}
+
+// Fail ends the tasks of the pipeline's current incarnation as if one of them had failed, for demonstrations and tests.
+func (d *Driver) Fail(uid dataflow.PipelineUID, cause string) {
+	if p := d.pipeline(uid); p != nil {
+		inc := d.cfg.Worker.Running(uid)
+		p.step(coordinator.TaskFailed{Incarnation: inc, Failure: dataflow.PipelineFailure{
+			Reason: dataflow.ReasonPipelineRecovering, Message: cause, Incarnation: inc}})
+	}
+}
+
+// expireLoop lets the meta log expire leases and superseded cuts.
+func (d *Driver) expireLoop(ctx context.Context) error {
+	tick := time.NewTicker(expireEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+			if d.cfg.Meta.State().ExpireDue(time.Now().UnixMicro()) {
+				if err := d.cfg.Meta.Expire(ctx); err != nil && ctx.Err() == nil {
+					d.cfg.Logger.Warn("expire leases and cuts", "error", err)
+				}
+			}
+		}
+	}
+}

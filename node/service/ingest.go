@@ -1,0 +1,242 @@
+package service
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/dataflow/batch"
+	"github.com/weirdb/weir/dataflow/key"
+	"github.com/weirdb/weir/node/api"
+	"github.com/weirdb/weir/raftlog/shard"
+)
+
+var _ api.Ingest = (*Service)(nil)
+
+// runRows is how many rows of a stream without PARTITION BY follow each other in one shard before the next shard's turn
+// (P8).
+const runRows = 4096
+
+// appendRetry is when a refused append should be tried again.
+const appendRetry = 50 * time.Millisecond
+
+// Begin hands the rows to the shards' logs.
+func (s *Service) Begin(_ context.Context, a api.Append) (api.Pending, error) {
+	st := s.cfg.Meta.State().Streams[a.Stream.ID]
+	if st == nil {
+		return nil, dataflow.Errorf(dataflow.ReasonStreamNotFound, "stream %s was deleted", a.Stream.Name)
+	}
+	if st.Sealed {
+		return nil, dataflow.Errorf(dataflow.ReasonStreamSealed, "stream %s is sealed and takes no more rows", st.Name)
+	}
+	if err := s.roomFor(st.ID); err != nil {
+		return nil, err
+	}
+	parts := a.Shards
+	if a.Rows != nil {
+		parts = s.split(a)
+	} else if err := s.checkPlaces(a.Stream, parts); err != nil {
+		return nil, err
+	}
+	p := &pending{}
+	for _, part := range parts {
+		sa := shard.Append{
+			Stream: a.Stream.ID, Rows: batch.Encode(nil, part.Rows), Count: part.Rows.N,
+			Producer: a.Producer, Epoch: a.Epoch, First: part.First, IdempotencyKey: a.IdempotencyKey,
+		}
+		sub, err := s.cfg.Shards[part.Shard].Log.Submit(sa)
+		if err != nil {
+			// What went to other shards stays: an append is atomic per shard, and its retry is recognised.
+			if p.first == nil {
+				p.first = err
+			}
+			continue
+		}
+		p.parts = append(p.parts, pendingPart{shard: part.Shard, rows: part.Rows.N, sub: sub})
+	}
+	return p, nil
+}
+
+// roomFor refuses rows for a stream that is over max_bytes and cannot be trimmed, because a pipeline still needs its
+// oldest rows.
+func (s *Service) roomFor(id dataflow.StreamID) error {
+	st := s.cfg.Meta.State().Streams[id]
+	if st == nil || st.Options.MaxBytes == 0 {
+		return nil
+	}
+	var bytes int64
+	for _, sh := range s.cfg.Shards {
+		_, _, b := sh.Log.Range(id)
+		bytes += b
+	}
+	if bytes <= st.Options.MaxBytes {
+		return nil
+	}
+	for _, h := range s.cfg.Meta.State().StreamHolders(id) {
+		for k, from := range h.Positions {
+			if start, _, _ := s.cfg.Shards[k.Shard].Log.Range(id); from <= start {
+				return dataflow.Errorf(dataflow.ReasonOverloaded, "stream %s holds %d bytes, its max_bytes is %d, and pipeline %s (%s) still needs its oldest rows",
+					st.Name, bytes, st.Options.MaxBytes, h.Name, h.State).
+					WithHint("wait for the pipeline, or raise max_bytes").WithRetry(time.Second).WithMeta("pipeline", h.Name)
+			}
+		}
+	}
+	return nil // the next trim makes room
+}
+
+// place returns the shard of row i of a stream with PARTITION BY.
+func place(st *api.Stream, b *batch.Batch, i, shards int, buf []byte) (dataflow.ShardID, []byte) {
+	buf = buf[:0]
+	for _, c := range st.PartitionBy {
+		buf = key.AppendVector(buf, b.Cols[c], i)
+	}
+	return dataflow.ShardOf(dataflow.KeyGroupOf(dataflow.HashKey(buf)), shards), buf
+}
+
+// checkPlaces refuses rows that a client has sent to a shard they do not hash to.
+func (s *Service) checkPlaces(st *api.Stream, parts []api.ShardRows) error {
+	n := len(s.cfg.Shards)
+	var buf []byte
+	for _, part := range parts {
+		if int(part.Shard) >= n {
+			return dataflow.Errorf(dataflow.ReasonRowInvalid, "there is no shard %d: the group has %d", part.Shard, n)
+		}
+		if len(st.PartitionBy) == 0 {
+			continue
+		}
+		for i := range part.Rows.N {
+			var at dataflow.ShardID
+			if at, buf = place(st, part.Rows, i, n, buf); at != part.Shard {
+				return dataflow.Errorf(dataflow.ReasonRowInvalid, "row %d of shard %d belongs to shard %d by the stream's PARTITION BY", i, part.Shard, at).
+					WithHint("the client places rows with another hash or number of shards than the server's; update it")
+			}
+		}
+	}
+	return nil
+}
+
+// split places the rows of a plain append. The same idempotency key gives the same places, so that a retry meets the
+// answers of the first try.
+func (s *Service) split(a api.Append) []api.ShardRows {
+	n := len(s.cfg.Shards)
+	sel := make([][]int32, n)
+	if len(a.Stream.PartitionBy) > 0 {
+		var buf []byte
+		for i := range a.Rows.N {
+			var at dataflow.ShardID
+			at, buf = place(a.Stream, a.Rows, i, n, buf)
+			sel[at] = append(sel[at], int32(i))
+		}
+	} else {
+		var start uint64
+		if a.IdempotencyKey != "" {
+			start = xxhash.Sum64String(a.IdempotencyKey)
+		} else {
+			runs := uint64((a.Rows.N + runRows - 1) / runRows)
+			start = s.spread.Add(runs) - runs
+		}
+		for i := range a.Rows.N {
+			at := (start + uint64(i/runRows)) % uint64(n)
+			sel[at] = append(sel[at], int32(i))
+		}
+	}
+	var parts []api.ShardRows
+	for at, rows := range sel {
+		if len(rows) == 0 {
+			continue
+		}
+		part := a.Rows
+		if len(rows) < a.Rows.N {
+			part = a.Rows.Select(rows)
+		}
+		parts = append(parts, api.ShardRows{Shard: dataflow.ShardID(at), Rows: part})
+	}
+	return parts
+}
+
+// pending is an append that shards are working on.
+type pending struct {
+	parts []pendingPart
+	first error // the first refusal at submission
+}
+
+type pendingPart struct {
+	shard dataflow.ShardID
+	rows  int
+	sub   *shard.Pending
+}
+
+// Wait returns when all shards have answered. An error of one shard is the append's error; rows that other shards took
+// stay, and a retry with the same numbers or key is answered as before.
+func (p *pending) Wait(ctx context.Context) ([]api.ShardAppended, error) {
+	out := make([]api.ShardAppended, 0, len(p.parts))
+	err := p.first
+	for _, part := range p.parts {
+		r, werr := part.sub.Wait(ctx)
+		if werr != nil {
+			if err == nil {
+				err = werr
+			}
+			continue
+		}
+		out = append(out, api.ShardAppended{
+			Shard: part.shard, First: r.First, Next: r.Next, Rows: part.rows, Duplicate: r.Duplicate,
+			Overlap: r.Overlap, LastSeq: r.LastSeq, AppendTime: r.AppendTime,
+		})
+	}
+	if err != nil {
+		var e *dataflow.Error
+		if errors.As(err, &e) && e.Reason == dataflow.ReasonOverloaded && e.RetryAfter == 0 {
+			return nil, e.WithRetry(appendRetry)
+		}
+		return nil, err
+	}
+	return out, nil
+}
+
+// maxProducerName bounds a producer's name in bytes.
+const maxProducerName = 255
+
+// OpenProducer takes a new epoch from the meta log and writes it to every shard, which fences older sessions (P8).
+func (s *Service) OpenProducer(ctx context.Context, st *api.Stream, producer string) (api.ProducerOpened, error) {
+	if producer == "" || len(producer) > maxProducerName {
+		return api.ProducerOpened{}, dataflow.Errorf(dataflow.ReasonRequestInvalid, "a producer's name has 1 to %d bytes; this has %d", maxProducerName, len(producer))
+	}
+	epoch, err := s.cfg.Meta.OpenProducer(ctx, producer, s.instance(producer))
+	if err != nil {
+		return api.ProducerOpened{}, err
+	}
+	last := make([]dataflow.Seq, len(s.cfg.Shards))
+	g, ctx := errgroup.WithContext(ctx)
+	for i, sh := range s.cfg.Shards {
+		g.Go(func() (err error) {
+			last[i], err = sh.Log.OpenProducer(ctx, st.ID, producer, epoch)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return api.ProducerOpened{}, err
+	}
+	opened := api.ProducerOpened{Epoch: epoch, Shards: len(s.cfg.Shards), Last: make(map[dataflow.ShardID]dataflow.Seq)}
+	for i, seq := range last {
+		if seq > 0 {
+			opened.Last[dataflow.ShardID(i)] = seq
+		}
+	}
+	return opened, nil
+}
+
+// instance names one opening of a producer: no two openings of a node share a name.
+func (s *Service) instance(producer string) string {
+	var b [16]byte
+	binary.BigEndian.PutUint64(b[:8], uint64(time.Now().UnixNano()))
+	binary.BigEndian.PutUint64(b[8:], s.spread.Add(1))
+	return fmt.Sprintf("%s/%s/%x", s.cfg.Node, producer, b)
+}

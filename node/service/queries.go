@@ -1,0 +1,168 @@
+package service
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/dataflow/plan"
+	"github.com/weirdb/weir/dataflow/state"
+	"github.com/weirdb/weir/node/catalog"
+	"github.com/weirdb/weir/node/worker"
+	"github.com/weirdb/weir/raftlog/meta"
+	"github.com/weirdb/weir/statequery"
+)
+
+// PipelineInfo is what statequery needs to know of a pipeline.
+func PipelineInfo(_ *meta.State, p *meta.Pipeline) *statequery.Pipeline {
+	return &statequery.Pipeline{
+		Name: p.Name, UID: p.UID, State: p.State, Timeline: p.Timeline, Incarnation: p.Incarnation,
+		Guarantee: p.Options.Guarantee, Reads: p.Reads, Cuts: p.Cuts,
+	}
+}
+
+// QuerySources gives statequery the catalog, the committed cuts, the live tables, the streams and the leases.
+type QuerySources struct {
+	Meta   *meta.Log
+	Cat    *catalog.Catalog
+	Worker *worker.Worker
+	Shards []*worker.Shard
+}
+
+var (
+	_ statequery.Catalog = QuerySources{}
+	_ statequery.Store   = QuerySources{}
+	_ statequery.Streams = QuerySources{}
+	_ statequery.Leases  = QuerySources{}
+)
+
+// Pipeline returns a pipeline by name.
+func (q QuerySources) Pipeline(name string) (*statequery.Pipeline, error) {
+	st := q.Meta.State()
+	p, err := st.Pipeline(name)
+	if err != nil {
+		return nil, err
+	}
+	return PipelineInfo(st, p), nil
+}
+
+// Cut returns a readable cut.
+func (q QuerySources) Cut(p *statequery.Pipeline, id dataflow.CheckpointID) (*dataflow.CheckpointCommit, error) {
+	mp := q.Meta.State().Pipelines[p.UID]
+	if mp == nil {
+		return nil, dataflow.Errorf(dataflow.ReasonPipelineNotFound, "pipeline %s was deleted", p.Name)
+	}
+	return mp.Cut(id)
+}
+
+func (q QuerySources) program(p *statequery.Pipeline) (*catalog.Program, error) {
+	st := q.Meta.State()
+	mp := st.Pipelines[p.UID]
+	if mp == nil {
+		return nil, dataflow.Errorf(dataflow.ReasonPipelineNotFound, "pipeline %s was deleted", p.Name)
+	}
+	return q.Cat.Program(st, mp)
+}
+
+// Stage returns the stage behind a table.
+func (q QuerySources) Stage(p *statequery.Pipeline, table string) (*plan.Stage, error) {
+	prog, err := q.program(p)
+	if err != nil {
+		return nil, err
+	}
+	return prog.Stage(table)
+}
+
+// Stages returns the stages that keep a table.
+func (q QuerySources) Stages(p *statequery.Pipeline) ([]*plan.Stage, error) {
+	prog, err := q.program(p)
+	if err != nil {
+		return nil, err
+	}
+	return prog.Tables(), nil
+}
+
+// Changed returns a channel that is closed when the meta log's state is replaced.
+func (q QuerySources) Changed() <-chan struct{} { return q.Meta.Changed() }
+
+// View returns a committed cut on a shard.
+func (q QuerySources) View(ctx context.Context, shard dataflow.ShardID, uid dataflow.PipelineUID, cut dataflow.CheckpointID) (statequery.View, error) {
+	v, err := q.Worker.View(ctx, shard, uid, cut)
+	if err != nil {
+		return nil, err
+	}
+	return view{v}, nil
+}
+
+type view struct{ *state.View }
+
+func (v view) Iter(stage dataflow.StageID, lo, hi []byte) statequery.Iter {
+	return v.View.Iter(stage, lo, hi)
+}
+
+// Live returns the running incarnation, or nil.
+func (q QuerySources) Live(uid dataflow.PipelineUID) statequery.Live {
+	r := q.Worker.Live(uid)
+	if r == nil {
+		return nil
+	}
+	return live{r}
+}
+
+type live struct{ r *worker.Running }
+
+func (l live) Incarnation() dataflow.Incarnation { return l.r.Incarnation }
+func (l live) Positions() dataflow.Positions     { return l.r.Run.Positions() }
+func (l live) Get(stage dataflow.StageID, shard dataflow.ShardID, key, dst []byte) ([]byte, bool) {
+	return l.r.Table(stage, shard).Get(key, dst)
+}
+
+func (l live) Scan(stage dataflow.StageID, shard dataflow.ShardID, lo, hi []byte, limit int) (keys, values [][]byte) {
+	for _, e := range l.r.Table(stage, shard).Scan(lo, hi, limit) {
+		keys, values = append(keys, e.Key), append(values, e.Val)
+	}
+	return keys, values
+}
+
+func (l live) Processed(ctx context.Context, want dataflow.Positions) (dataflow.Positions, error) {
+	return l.r.Run.Processed(ctx, want)
+}
+
+// Ends returns where streams end.
+func (q QuerySources) Ends(streams []dataflow.StreamID) dataflow.Positions {
+	return q.Worker.Ends(streams)
+}
+
+// AppendTime returns when a row was appended.
+func (q QuerySources) AppendTime(at dataflow.StreamShard, offset dataflow.Offset) int64 {
+	return q.Shards[at.Shard].Log.AppendTime(at.Stream, offset)
+}
+
+// Lease keeps a cut readable.
+func (q QuerySources) Lease(ctx context.Context, uid dataflow.PipelineUID, cut dataflow.CheckpointID, ttl time.Duration) (string, error) {
+	l, err := q.Meta.Lease(ctx, uid, cut, ttl)
+	if err != nil {
+		return "", err
+	}
+	return strconv.FormatUint(l.ID, 10), nil
+}
+
+// Renew lets a lease live on.
+func (q QuerySources) Renew(ctx context.Context, uid dataflow.PipelineUID, id string, ttl time.Duration) error {
+	n, err := leaseID(id)
+	if err != nil {
+		return err
+	}
+	_, err = q.Meta.RenewLease(ctx, uid, n, ttl)
+	return err
+}
+
+// Release ends a lease.
+func (q QuerySources) Release(ctx context.Context, uid dataflow.PipelineUID, id string) error {
+	n, err := leaseID(id)
+	if err != nil {
+		return err
+	}
+	return q.Meta.ReleaseLease(ctx, uid, n)
+}

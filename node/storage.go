@@ -1,0 +1,287 @@
+package node
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/dataflow/state"
+	"github.com/weirdb/weir/internal/vfs"
+	"github.com/weirdb/weir/node/worker"
+	"github.com/weirdb/weir/raftlog"
+	"github.com/weirdb/weir/raftlog/logstore"
+	"github.com/weirdb/weir/raftlog/meta"
+	"github.com/weirdb/weir/raftlog/shard"
+)
+
+// storage is everything durable of a node, open: the data directory's lock, the shards' log store, the meta log, and per
+// shard its log and the replica of its state.
+//
+//	LOCK          held while the node runs
+//	node.json     which node the directory belongs to
+//	meta/         the meta log: raft.db (BoltDB) and its snapshots
+//	log/          segment files of all shards' logs; they are the streams' storage
+//	shards/0007/  per shard: the log's snapshots, and state/, the Pebble store of committed state
+type storage struct {
+	fs     vfs.FS
+	lock   io.Closer
+	bolt   *raftlog.Bolt // nil when the meta log is kept in the log store
+	logs   *logstore.Store
+	group  *raftlog.Group
+	meta   *meta.Log
+	cache  *state.Cache
+	shards []*worker.Shard
+}
+
+// identity is node.json.
+type identity struct {
+	Format int    `json:"format"`
+	Node   string `json:"node"`
+}
+
+// dataFormat is the version of the directory's layout.
+const dataFormat = 1
+
+// startTimeout bounds how long the logs may take to have a leader and to be applied after a start.
+const startTimeout = 2 * time.Minute
+
+// openStorage opens the directory and waits until the logs lead and everything committed is applied.
+func openStorage(ctx context.Context, cfg *Config) (_ *storage, err error) {
+	s := &storage{fs: cfg.FS}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if err := cfg.FS.MkdirAll(cfg.DataDir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the data directory: %w", err)
+	}
+	if s.lock, err = cfg.FS.Lock(cfg.FS.PathJoin(cfg.DataDir, "LOCK")); err != nil {
+		return nil, fmt.Errorf("lock data directory %s: another node uses it: %w", cfg.DataDir, err)
+	}
+	if err := s.identify(cfg); err != nil {
+		return nil, err
+	}
+	if s.logs, err = logstore.Open(cfg.FS, cfg.FS.PathJoin(cfg.DataDir, "log"), logstore.Options{Logger: cfg.Logger}); err != nil {
+		return nil, fmt.Errorf("open the log store: %w", err)
+	}
+	if err := s.openMeta(ctx, cfg); err != nil {
+		return nil, fmt.Errorf("open the meta log: %w", err)
+	}
+	if err := s.bootstrap(ctx, cfg); err != nil {
+		return nil, err
+	}
+	return s, s.openShards(ctx, cfg)
+}
+
+// identify reads node.json, or writes it into a new directory.
+func (s *storage) identify(cfg *Config) error {
+	path := cfg.FS.PathJoin(cfg.DataDir, "node.json")
+	b, err := readFile(cfg.FS, path)
+	if errors.Is(err, errNotExist) {
+		b, err = json.Marshal(identity{Format: dataFormat, Node: cfg.NodeID})
+		if err != nil {
+			return err
+		}
+		return writeFile(cfg.FS, cfg.DataDir, path, append(b, '\n'))
+	}
+	if err != nil {
+		return err
+	}
+	var id identity
+	if err := json.Unmarshal(b, &id); err != nil {
+		return fmt.Errorf("read %s: %w", path, err)
+	}
+	switch {
+	case id.Format != dataFormat:
+		return fmt.Errorf("data directory %s has format %d; this version reads %d", cfg.DataDir, id.Format, dataFormat)
+	case id.Node != cfg.NodeID:
+		return fmt.Errorf("data directory %s belongs to node %s, not %s", cfg.DataDir, id.Node, cfg.NodeID)
+	}
+	return nil
+}
+
+// openMeta opens the meta log and waits until it leads and has applied what was committed.
+func (s *storage) openMeta(ctx context.Context, cfg *Config) error {
+	dir := cfg.FS.PathJoin(cfg.DataDir, "meta")
+	if err := cfg.FS.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	var log raftlog.LogStore
+	if cfg.FS == vfs.Default {
+		bolt, err := raftlog.OpenBolt(cfg.FS.PathJoin(dir, "raft.db"))
+		if err != nil {
+			return err
+		}
+		s.bolt, log = bolt, bolt
+	} else {
+		g, err := s.logs.Group("meta")
+		if err != nil {
+			return err
+		}
+		log = g
+	}
+	fsm := meta.NewFSM()
+	group, err := raftlog.Open(raftlog.Config{Group: "meta", NodeID: cfg.NodeID, FS: cfg.FS, Dir: dir, Log: log, FSM: fsm, Logger: cfg.Logger})
+	if err != nil {
+		return err
+	}
+	s.group = group
+	s.meta = meta.New(group, fsm, func() int64 { return time.Now().UnixMicro() })
+	if err := group.WaitLeader(ctx); err != nil {
+		return err
+	}
+	return group.Barrier(ctx)
+}
+
+// bootstrap names a new group and fixes its number of shards.
+func (s *storage) bootstrap(ctx context.Context, cfg *Config) error {
+	st := s.meta.State()
+	if st.ClusterID != "" {
+		if cfg.Shards != 0 && cfg.Shards != st.Shards {
+			return fmt.Errorf("shards: the group was made with %d shards and cannot be changed to %d", st.Shards, cfg.Shards)
+		}
+		return nil
+	}
+	var id dataflow.GroupID
+	if _, err := rand.Read(id[:]); err != nil {
+		return err
+	}
+	shards := cfg.Shards
+	if shards == 0 {
+		shards = DefaultShards
+	}
+	return s.meta.Bootstrap(ctx, hex.EncodeToString(id[:]), shards)
+}
+
+// groupID returns the group's id as tokens carry it.
+func (s *storage) groupID() (id dataflow.GroupID, err error) {
+	b, err := hex.DecodeString(s.meta.State().ClusterID)
+	if err != nil || len(b) != len(id) {
+		return id, fmt.Errorf("the group's id %q is not %d bytes in hexadecimal", s.meta.State().ClusterID, len(id))
+	}
+	copy(id[:], b)
+	return id, nil
+}
+
+// openShards opens every shard's replica and log, and waits until the logs lead.
+func (s *storage) openShards(ctx context.Context, cfg *Config) error {
+	n := s.meta.State().Shards
+	s.cache = state.NewCache(cfg.StateCacheBytes)
+	s.shards = make([]*worker.Shard, n)
+	g, ctx := errgroup.WithContext(ctx)
+	for i := range n {
+		g.Go(func() error {
+			sh, err := s.openShard(ctx, cfg, dataflow.ShardID(i))
+			s.shards[i] = sh
+			if err != nil {
+				return fmt.Errorf("open shard %d: %w", i, err)
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+func (s *storage) openShard(ctx context.Context, cfg *Config, id dataflow.ShardID) (*worker.Shard, error) {
+	dir := cfg.FS.PathJoin(cfg.DataDir, "shards", fmt.Sprintf("%04d", id))
+	if err := cfg.FS.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	sh := &worker.Shard{ID: id}
+	logger := cfg.Logger.With(slog.Uint64("shard", uint64(id)))
+	var err error
+	if sh.Replica, err = state.OpenReplica(state.Config{FS: cfg.FS, Dir: cfg.FS.PathJoin(dir, "state"), Shard: id, Cache: s.cache, Logger: logger}); err != nil {
+		return sh, err
+	}
+	store, err := s.logs.Group("shard-" + strconv.Itoa(int(id)))
+	if err != nil {
+		return sh, err
+	}
+	if sh.Log, err = shard.Open(shard.Config{
+		Shard: id, Store: store, Replica: sh.Replica, Logger: cfg.Logger,
+		Raft: raftlog.Config{NodeID: cfg.NodeID, FS: cfg.FS, Dir: dir, Logger: logger, MaxEntryBytes: maxShardEntry},
+	}); err != nil {
+		return sh, err
+	}
+	if err := sh.Log.WaitLeader(ctx); err != nil {
+		return sh, err
+	}
+	return sh, sh.Log.Barrier(ctx)
+}
+
+// maxShardEntry lets one append be one entry of a shard's log: that makes it atomic there.
+const maxShardEntry = dataflow.MaxBatchBytes + dataflow.MaxEntryBytes
+
+// close closes in the reverse order of opening: a log before the replica that it feeds, and both before the store that
+// they read from.
+func (s *storage) close() error {
+	var errs []error
+	for _, sh := range s.shards {
+		if sh != nil && sh.Log != nil {
+			errs = append(errs, sh.Log.Close())
+		}
+	}
+	for _, sh := range s.shards {
+		if sh != nil && sh.Replica != nil {
+			errs = append(errs, sh.Replica.Close())
+		}
+	}
+	if s.cache != nil {
+		s.cache.Close()
+	}
+	if s.group != nil {
+		errs = append(errs, s.group.Close())
+	}
+	if s.bolt != nil {
+		errs = append(errs, s.bolt.Close())
+	}
+	if s.logs != nil {
+		errs = append(errs, s.logs.Close())
+	}
+	if s.lock != nil {
+		errs = append(errs, s.lock.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// watch returns the first durable failure of the storage: the node must stop then, since what it would acknowledge might
+// not be on disk. It returns ctx's error when ctx ends first.
+func (s *storage) watch(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	failed := func(what string, ch <-chan error) {
+		g.Go(func() error {
+			select {
+			case err := <-ch:
+				return fmt.Errorf("%s: %w", what, err)
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+	}
+	failed("meta log", s.group.Failed())
+	for _, sh := range s.shards {
+		failed(fmt.Sprintf("log of shard %d", sh.ID), sh.Log.Failed())
+		g.Go(func() error {
+			select {
+			case <-sh.Replica.Failed():
+				return fmt.Errorf("state of shard %d: %w", sh.ID, sh.Replica.Err())
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+	}
+	return g.Wait()
+}

@@ -1,0 +1,190 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/dataflow/state"
+	"github.com/weirdb/weir/raftlog/meta"
+)
+
+// When layers are folded into the store. Folding costs the write of everything folded, an SST and its syncs; not folding
+// costs memory, a longer look-up, and a longer replay after a restart.
+const (
+	mergeBytes  = 8 << 20          // layers of one pipeline on one shard
+	mergeLayers = 48               // cuts since the last fold
+	mergeAge    = 30 * time.Second // since the last fold, when there is anything to fold
+	mergeCheck  = time.Second
+)
+
+// dropTimeout bounds one proposal of the reconciler; what it did not do it tries again.
+const dropTimeout = 10 * time.Second
+
+// publisher reconciles the replicas with the meta log: it publishes committed cuts (P5), says which are retained, folds
+// layers up to the release floor (P6), and drops what the meta log has dropped (P1: by an entry of the shard's own log).
+type publisher struct {
+	cfg Config
+	// published holds the newest cut that was published, per pipeline; used by the publish loop alone.
+	published map[dataflow.PipelineUID]dataflow.CheckpointID
+	// merged holds when a pipeline's layers were last folded on a shard; used by the merge loop alone.
+	merged map[mergeKey]time.Time
+}
+
+type mergeKey struct {
+	shard    dataflow.ShardID
+	pipeline dataflow.PipelineUID
+}
+
+func newPublisher(cfg Config) *publisher {
+	return &publisher{cfg: cfg, published: make(map[dataflow.PipelineUID]dataflow.CheckpointID), merged: make(map[mergeKey]time.Time)}
+}
+
+func (p *publisher) run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return p.publishLoop(ctx) })
+	g.Go(func() error { return p.mergeLoop(ctx) })
+	return g.Wait()
+}
+
+func (p *publisher) publishLoop(ctx context.Context) error {
+	for {
+		changed := p.cfg.Meta.Changed()
+		st := p.cfg.Meta.State()
+		for _, pl := range st.PipelineList() {
+			if err := p.publish(pl); err != nil {
+				return err
+			}
+		}
+		p.drop(ctx, st)
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// publish hands the cuts of a pipeline that are new to every replica.
+func (p *publisher) publish(pl *meta.Pipeline) error {
+	last, known := p.published[pl.UID]
+	if known && pl.Newest().ID == last && pl.Floor().ID == last {
+		return nil
+	}
+	keep := make([]dataflow.CheckpointID, len(pl.Cuts))
+	for i, c := range pl.Cuts {
+		keep[i] = c.ID
+	}
+	for _, s := range p.cfg.Shards {
+		for _, c := range pl.Cuts {
+			if known && c.ID <= last {
+				continue
+			}
+			if err := s.Replica.Publish(c); err != nil {
+				return fmt.Errorf("publish cut %d of pipeline %s on shard %d: %w", c.ID, pl.Name, s.ID, err)
+			}
+		}
+		s.Replica.SetRetained(pl.UID, keep)
+	}
+	p.published[pl.UID] = pl.Newest().ID
+	return nil
+}
+
+// drop removes what belongs to deleted pipelines and streams. A failure is logged and tried again at the next change.
+func (p *publisher) drop(ctx context.Context, st *meta.State) {
+	p.cfg.Catalog.Forget(st)
+	for _, s := range p.cfg.Shards {
+		for _, uid := range s.Log.Pipelines() {
+			if st.PipelineDeleted(uid) {
+				delete(p.published, uid)
+				p.attempt(ctx, "drop pipeline", s, uint64(uid), func(ctx context.Context) error { return s.Log.DropPipeline(ctx, uid) })
+			}
+		}
+		for _, id := range s.Log.Streams() {
+			if st.StreamDropped(id) {
+				p.attempt(ctx, "drop stream", s, uint64(id), func(ctx context.Context) error { return s.Log.DropStream(ctx, id) })
+			}
+		}
+	}
+}
+
+func (p *publisher) attempt(ctx context.Context, what string, s *Shard, id uint64, f func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(ctx, dropTimeout)
+	defer cancel()
+	if err := f(ctx); err != nil && ctx.Err() == nil {
+		p.cfg.Logger.Warn(what, "shard", s.ID, "id", id, "error", err)
+	}
+}
+
+func (p *publisher) mergeLoop(ctx context.Context) error {
+	tick := time.NewTicker(mergeCheck)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		for _, s := range p.cfg.Shards {
+			for _, ps := range s.Replica.Stats().Pipelines {
+				if err := p.mergeIfDue(ctx, s, ps); err != nil {
+					return err
+				}
+			}
+		}
+	}
+}
+
+func (p *publisher) mergeIfDue(ctx context.Context, s *Shard, ps state.PipelineStats) error {
+	pl := p.cfg.Meta.State().Pipelines[ps.Pipeline]
+	k := mergeKey{s.ID, ps.Pipeline}
+	if pl == nil {
+		delete(p.merged, k)
+		return nil
+	}
+	last, ok := p.merged[k]
+	if !ok {
+		last = time.Now()
+		p.merged[k] = last
+	}
+	base, _ := s.Replica.Base(ps.Pipeline)
+	floor := pl.Floor()
+	due := ps.LayerBytes >= mergeBytes || ps.Layers >= mergeLayers || time.Since(last) >= mergeAge
+	if ps.Layers == 0 || !due || floor.ID <= base.Checkpoint {
+		return nil
+	}
+	ref, err := s.Replica.Merge(ctx, ps.Pipeline, floor.ID)
+	switch dataflow.ReasonOf(err) {
+	case "":
+	case dataflow.ReasonNoCommittedCheckpoint, dataflow.ReasonCheckpointNotFound, dataflow.ReasonCheckpointExpired:
+		return nil // not here yet, or overtaken: the next tick sees
+	default:
+		if ctx.Err() != nil || errors.Is(err, context.Canceled) {
+			return ctx.Err()
+		}
+		return fmt.Errorf("fold pipeline %s on shard %d: %w", pl.Name, s.ID, err)
+	}
+	p.merged[k] = time.Now()
+	p.attempt(ctx, "settle deltas", s, uint64(ps.Pipeline), func(ctx context.Context) error { return s.Log.Settle(ctx, ps.Pipeline, ref) })
+	return nil
+}
+
+// view returns a committed cut on a shard as soon as it can be read there.
+func (p *publisher) view(ctx context.Context, s *Shard, uid dataflow.PipelineUID, cut dataflow.CheckpointID) (*state.View, error) {
+	for {
+		changed := s.Replica.Changed()
+		v, err := s.Replica.View(uid, cut)
+		if dataflow.ReasonOf(err) != dataflow.ReasonNoCommittedCheckpoint {
+			return v, err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, errors.Join(err, ctx.Err())
+		}
+	}
+}

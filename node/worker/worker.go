@@ -1,0 +1,328 @@
+// Package worker runs the tasks that are placed on this node, keeps the committed cuts of its shards published and
+// merged, and drops what the meta log has dropped.
+//
+// It decides nothing: the leader's coordinator says what to start, stop and inject, the meta log says which cuts exist.
+// Everything here reconciles the node with those two, and can be repeated.
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/dataflow/checkpoint"
+	"github.com/weirdb/weir/dataflow/coordinator"
+	"github.com/weirdb/weir/dataflow/plan"
+	"github.com/weirdb/weir/dataflow/state"
+	"github.com/weirdb/weir/dataflow/task"
+	"github.com/weirdb/weir/node/catalog"
+	"github.com/weirdb/weir/raftlog/meta"
+	"github.com/weirdb/weir/raftlog/shard"
+)
+
+// Shard is a shard that this node holds: its log and the replica of its state.
+type Shard struct {
+	ID      dataflow.ShardID
+	Log     *shard.Log
+	Replica *state.Replica
+}
+
+// Config describes a Worker.
+type Config struct {
+	Shards  []*Shard // all shards of the group, by id
+	Meta    *meta.Log
+	Catalog *catalog.Catalog
+	Logger  *slog.Logger
+}
+
+// Worker holds the runs of this node.
+type Worker struct {
+	cfg Config
+	mu  struct {
+		sync.Mutex
+		runs     map[dataflow.PipelineUID]*Running
+		appended chan struct{} // closed and replaced when a shard's log has applied something
+	}
+	publisher *publisher
+}
+
+// Running is a pipeline's run on this node.
+type Running struct {
+	Incarnation dataflow.Incarnation
+	Run         *task.Run
+	Plan        *plan.Plan
+	tables      map[tableRef]*state.Table
+}
+
+type tableRef struct {
+	stage dataflow.StageID
+	shard dataflow.ShardID
+}
+
+// Table returns the live table of a stage on a shard.
+func (r *Running) Table(stage dataflow.StageID, shard dataflow.ShardID) *state.Table {
+	return r.tables[tableRef{stage, shard}]
+}
+
+// Size returns how many keys the tables hold and the memory they take, about.
+func (r *Running) Size() (keys int, bytes int64) {
+	for _, t := range r.tables {
+		keys += t.Len()
+		bytes += t.Bytes()
+	}
+	return keys, bytes
+}
+
+// New returns a worker without runs. Run must be called for cuts to be published.
+func New(cfg Config) *Worker {
+	w := &Worker{cfg: cfg}
+	w.mu.runs = make(map[dataflow.PipelineUID]*Running)
+	w.mu.appended = make(chan struct{})
+	w.publisher = newPublisher(cfg)
+	return w
+}
+
+// Run publishes, merges and drops until ctx ends, then stops all runs.
+func (w *Worker) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return w.publisher.run(ctx) })
+	g.Go(func() error { return w.retentionLoop(ctx) })
+	for _, s := range w.cfg.Shards {
+		g.Go(func() error { return w.listen(ctx, s) })
+	}
+	err := g.Wait()
+	w.StopAll()
+	return err
+}
+
+// listen passes on that a shard's log has moved.
+func (w *Worker) listen(ctx context.Context, s *Shard) error {
+	for {
+		changed := s.Log.Changed()
+		w.mu.Lock()
+		close(w.mu.appended)
+		w.mu.appended = make(chan struct{})
+		w.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Appended returns a channel that is closed when something may have been appended after the call.
+func (w *Worker) Appended() <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mu.appended
+}
+
+// StopAll ends every run and waits for it.
+func (w *Worker) StopAll() {
+	w.mu.Lock()
+	var runs []*Running
+	for uid, r := range w.mu.runs {
+		runs = append(runs, r)
+		delete(w.mu.runs, uid)
+	}
+	w.mu.Unlock()
+	for _, r := range runs {
+		r.Run.Stop()
+	}
+}
+
+// Live returns the pipeline's run, or nil when it has none that works at this moment.
+func (w *Worker) Live(uid dataflow.PipelineUID) *Running {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := w.mu.runs[uid]
+	if r == nil {
+		return nil
+	}
+	select {
+	case <-r.Run.Done():
+		return nil
+	default:
+		return r
+	}
+}
+
+// Start starts all tasks of an incarnation from its base (P4). step is called with what the tasks report; it must not
+// block. Start returns when the tasks run.
+func (w *Worker) Start(ctx context.Context, uid dataflow.PipelineUID, inc dataflow.Incarnation, base *dataflow.CheckpointCommit, step func(coordinator.Event)) error {
+	w.Stop(uid)
+	st := w.cfg.Meta.State()
+	p := st.Pipelines[uid]
+	if p == nil || p.Incarnation != inc {
+		return fmt.Errorf("start incarnation %d of pipeline %d: %w", inc, uid, meta.ErrStaleIncarnation)
+	}
+	prog, err := w.cfg.Catalog.Program(st, p)
+	if err != nil {
+		return err
+	}
+	run := &Running{Incarnation: inc, Plan: prog.Plan, tables: make(map[tableRef]*state.Table)}
+	for _, stage := range prog.Plan.Stages {
+		for _, s := range w.cfg.Shards {
+			run.tables[tableRef{stage.ID, s.ID}] = state.NewTable()
+		}
+	}
+	began := time.Now()
+	keys, err := w.load(ctx, uid, inc, base, run)
+	if err != nil {
+		return err
+	}
+	cfg := task.Config{
+		Pipeline: uid, Name: p.Name, Plan: prog.Plan, Incarnation: inc,
+		Shards: len(w.cfg.Shards), Streams: prog.Streams,
+		Start: base.Positions.Clone(), Bases: make(map[dataflow.ShardID]checkpoint.Base), Skipped: make(map[dataflow.ShardID]uint64),
+		SkipRows: make(map[dataflow.SourceRow]struct{}), OnError: p.Options.OnError,
+		Table:  run.Table,
+		Rows:   func(s dataflow.ShardID) task.RowLog { return rowLog{w.cfg.Shards[s].Log} },
+		Deltas: func(s dataflow.ShardID) checkpoint.Log { return w.cfg.Shards[s].Log },
+		Ack: func(a checkpoint.Ack) {
+			step(coordinator.Ack{Incarnation: a.Incarnation, Checkpoint: a.ID, Shard: a.Shard, Seq: a.Seq, Digest: a.Digest,
+				Index: a.Index, Skipped: a.Skipped, Positions: a.Positions})
+		},
+		Failed: func(err error) { step(w.failure(inc, err)) },
+		Logger: w.cfg.Logger,
+	}
+	for _, s := range w.cfg.Shards {
+		cfg.Local = append(cfg.Local, s.ID)
+		c := base.Shard(s.ID)
+		cfg.Bases[s.ID] = checkpoint.Base{Index: c.Index}
+		cfg.Skipped[s.ID] = c.Skipped
+	}
+	for _, row := range p.Skip {
+		cfg.SkipRows[row] = struct{}{}
+	}
+	if run.Run, err = task.Start(cfg); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	w.mu.runs[uid] = run
+	w.mu.Unlock()
+	w.cfg.Logger.Info("pipeline runs", "pipeline", p.Name, "incarnation", inc, "base", base.ID, "keys", keys, "took", time.Since(began))
+	return nil
+}
+
+// load fences older incarnations in every shard's log, waits until the base can be read there, and fills the tables.
+func (w *Worker) load(ctx context.Context, uid dataflow.PipelineUID, inc dataflow.Incarnation, base *dataflow.CheckpointCommit, run *Running) (keys int64, err error) {
+	g, ctx := errgroup.WithContext(ctx)
+	counts := make([]int64, len(w.cfg.Shards))
+	for i, s := range w.cfg.Shards {
+		g.Go(func() error {
+			ref := dataflow.DeltaRef{Incarnation: base.Incarnation, Seq: base.Shard(s.ID).Seq}
+			if err := s.Log.BeginIncarnation(ctx, uid, inc, ref); err != nil {
+				return fmt.Errorf("begin incarnation %d on shard %d: %w", inc, s.ID, err)
+			}
+			view, err := w.publisher.view(ctx, s, uid, base.ID)
+			if err != nil {
+				return fmt.Errorf("open the base %d on shard %d: %w", base.ID, s.ID, err)
+			}
+			defer view.Release()
+			for _, stage := range run.Plan.Stages {
+				t := run.Table(stage.ID, s.ID)
+				it := view.Iter(stage.ID, nil, nil)
+				for it.Next() {
+					t.Load(it.Key(), it.Value())
+					if counts[i]++; counts[i]%4096 == 0 && ctx.Err() != nil {
+						break
+					}
+				}
+				if err := errors.Join(it.Close(), ctx.Err()); err != nil {
+					return fmt.Errorf("load stage %d on shard %d: %w", stage.ID, s.ID, err)
+				}
+			}
+			return nil
+		})
+	}
+	err = g.Wait()
+	for _, n := range counts {
+		keys += n
+	}
+	return keys, err
+}
+
+// failure turns the end of a run into the coordinator's event. A row that fails again at every try is permanent.
+func (w *Worker) failure(inc dataflow.Incarnation, err error) coordinator.Event {
+	ev := coordinator.TaskFailed{Incarnation: inc, Failure: dataflow.PipelineFailure{
+		Reason: dataflow.ReasonOf(err), Message: err.Error(), Incarnation: inc,
+	}}
+	var row *task.RowFailure
+	switch {
+	case errors.As(err, &row):
+		ev.Permanent = true
+		f := &ev.Failure
+		f.Message, f.View, f.Line, f.Column = row.Error(), row.View, row.Line, row.Column
+		f.HasRow, f.Row, f.Rendered = row.Stream != "", row.Row, row.Text
+	case ev.Failure.Reason == dataflow.ReasonPositionsExpired, ev.Failure.Reason == dataflow.ReasonCorrupt:
+		ev.Permanent = true
+	}
+	return ev
+}
+
+// Stop ends the pipeline's run, if there is one, and waits for it.
+func (w *Worker) Stop(uid dataflow.PipelineUID) {
+	w.mu.Lock()
+	r := w.mu.runs[uid]
+	delete(w.mu.runs, uid)
+	w.mu.Unlock()
+	if r != nil {
+		r.Run.Stop()
+	}
+}
+
+// Running returns the incarnation of the pipeline's run; 0 = none.
+func (w *Worker) Running(uid dataflow.PipelineUID) dataflow.Incarnation {
+	if r := w.Live(uid); r != nil {
+		return r.Incarnation
+	}
+	return 0
+}
+
+// Inject puts barrier n into the sources of the incarnation, if it runs here.
+func (w *Worker) Inject(uid dataflow.PipelineUID, inc dataflow.Incarnation, n dataflow.CheckpointID) {
+	if r := w.Live(uid); r != nil && r.Incarnation == inc {
+		r.Run.Inject(n)
+	}
+}
+
+// Ends returns where the streams end in the shards of this node, for the streams given.
+func (w *Worker) Ends(streams []dataflow.StreamID) dataflow.Positions {
+	p := make(dataflow.Positions)
+	for _, s := range w.cfg.Shards {
+		for _, id := range streams {
+			if _, end, _ := s.Log.Range(id); end > 0 {
+				p[dataflow.StreamShard{Stream: id, Shard: s.ID}] = end
+			}
+		}
+	}
+	return p
+}
+
+// View returns a committed cut on a shard, counted.
+func (w *Worker) View(ctx context.Context, s dataflow.ShardID, uid dataflow.PipelineUID, cut dataflow.CheckpointID) (*state.View, error) {
+	return w.publisher.view(ctx, w.cfg.Shards[s], uid, cut)
+}
+
+// rowLog reads rows as tasks want them.
+type rowLog struct{ *shard.Log }
+
+func (l rowLog) Read(stream dataflow.StreamID, from dataflow.Offset, maxRows int) ([]task.Rows, error) {
+	rows, err := l.Log.Read(stream, from, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]task.Rows, len(rows))
+	for i, r := range rows {
+		out[i] = task.Rows(r)
+	}
+	return out, nil
+}
