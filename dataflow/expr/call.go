@@ -61,10 +61,11 @@ func (c *Call) Type() dataflow.Type { return c.typ }
 //
 //	and, or, not, is null, is not null, is true, is not true, is false, is not false, is unknown, is not unknown,
 //	is distinct from, is not distinct from, in, not in, like, not like, ilike, not ilike (the last four with an optional
-//	third argument, the ESCAPE), between and not between
+//	third argument, the ESCAPE)
 //
 // Special forms go by their function: extract(f FROM x) is extract('f', x); position(a IN b) is position(a, b);
-// trim(BOTH c FROM s) is btrim(s, c); substring(s FROM a FOR b) is substring(s, a, b).
+// trim(BOTH c FROM s) is btrim(s, c); substring(s FROM a FOR b) is substring(s, a, b);
+// a[n] is "[]"(a, n); x BETWEEN a AND b is x >= a AND x <= b.
 //
 // The function is chosen among those of the name as PostgreSQL does: BIGINT becomes NUMERIC or DOUBLE PRECISION, and a
 // quoted literal becomes anything. The error is a *dataflow.Error that names what was looked for and what there is.
@@ -176,14 +177,12 @@ func (c *Call) String() string {
 		b.WriteString(" " + strings.ToUpper(name) + " (")
 		list(1)
 		b.WriteString("))")
-	case strings.HasSuffix(name, "between"):
+	case name == "[]":
 		b.WriteByte('(')
 		arg(0)
-		b.WriteString(" " + strings.ToUpper(name) + " ")
+		b.WriteString(")[")
 		arg(1)
-		b.WriteString(" AND ")
-		arg(2)
-		b.WriteByte(')')
+		b.WriteByte(']')
 	case strings.HasSuffix(name, "like"):
 		b.WriteByte('(')
 		arg(0)

@@ -37,9 +37,11 @@ type Env struct {
 	patterns patternCache
 }
 
+// fail hands on a copy of err, which may be one of the shared ones.
 func (env *Env) fail(row int, err *dataflow.Error) {
 	if env.Fail != nil {
-		env.Fail(row, err)
+		e := *err
+		env.Fail(row, &e)
 	}
 }
 

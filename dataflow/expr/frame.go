@@ -122,6 +122,25 @@ func checkTextSize(row, vector int) *dataflow.Error {
 	return nil
 }
 
+// setList sets row i of a TEXT[] result; nil elements are NULL.
+func (f *frame) setList(i int, elems []*string) *dataflow.Error {
+	size := 0
+	for _, e := range elems {
+		if e != nil {
+			size += len(*e)
+		}
+	}
+	if err := checkTextSize(size, len(f.out.Elems.Data)+size); err != nil {
+		return err
+	}
+	fillTo(f.out, i)
+	for _, e := range elems {
+		appendElem(f.out.Elems, e)
+	}
+	f.out.Lists = append(f.out.Lists, uint32(len(f.out.Elems.Offs)-1))
+	return nil
+}
+
 // null makes row i NULL.
 func (f *frame) null(i int) { setNull(f.out, i, f.n) }
 

@@ -166,7 +166,9 @@ func resolve(name string, candidates []*function, args []Expr) (*function, []dat
 		}
 		keepBest(func(c choice) int {
 			switch {
-			case c.types[i] == dataflow.TypeText || c.types[i] == typeEach:
+			case c.types[i] == dataflow.TypeText:
+				return 3
+			case c.types[i] == typeEach:
 				return 2
 			case preferred(c.types[i]):
 				return 1
@@ -230,7 +232,7 @@ func (fn *function) declared() string {
 
 // noMatch describes a call that no function of the name can take.
 func noMatch(name string, candidates []*function, args []Expr) *dataflow.Error {
-	if len(candidates) == 1 && len(args) >= len(candidates[0].args) {
+	if n := len(candidates[0].args); len(candidates) == 1 && n > 0 && len(args) >= n {
 		if fn := candidates[0]; fn.param(len(fn.args)-1) == typeAny && isWord(name) {
 			if _, a, b, ok := commonType(args); !ok {
 				return dataflow.Errorf(dataflow.ReasonSQLType, "%s types %s and %s cannot be matched", strings.ToUpper(name), typeName(a), typeName(b)).

@@ -1,22 +1,252 @@
 package expr
 
 import (
+	"bytes"
+	"math"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/batch"
 )
 
-// ParseValue reads the text form of a value of type t, in the spellings that PostgreSQL accepts (and RFC 3339 for
-// times). The error is a *dataflow.Error with PostgreSQL's message.
+// pgSpace is what PostgreSQL skips around numbers.
+const pgSpace = " \t\n\v\f\r"
+
+// ParseValue reads the text form of a value of type t, in the spellings that PostgreSQL accepts, which include RFC 3339
+// for times. The error is a *dataflow.Error of reason EXPRESSION_FAILED with PostgreSQL's message; callers that parse a
+// key or a row give it their own reason.
 func ParseValue(t dataflow.Type, s string) (dataflow.Value, error) {
-	return dataflow.Value{}, dataflow.Errorf(dataflow.ReasonInternal, "values are not parsed")
+	v, err := parseValue(t, s)
+	if err != nil {
+		e := *err // callers may add to it
+		return dataflow.NullValue(t), &e
+	}
+	return v, nil
 }
 
-// FormatValue returns the text form of a value, as PostgreSQL prints it. NULL gives the empty string: callers that must
-// tell it from empty text look at v.Null.
-func FormatValue(v dataflow.Value) string { return "" }
+func parseValue(t dataflow.Type, s string) (dataflow.Value, *dataflow.Error) {
+	v := dataflow.Value{Type: t}
+	var err *dataflow.Error
+	switch t {
+	case dataflow.TypeBool:
+		var b bool
+		if b, err = parseBool(s); b {
+			v.Int = 1
+		}
+	case dataflow.TypeBigInt:
+		v.Int, err = parseBigInt([]byte(s))
+	case dataflow.TypeDouble:
+		v.Flt, err = parseDouble(s)
+	case dataflow.TypeText:
+		v.Str, err = s, checkText(s)
+	case dataflow.TypeTimestamp:
+		v.Int, err = parseTimestamp(s)
+	case dataflow.TypeNumeric:
+		v.Dec, err = parseNumeric(s)
+	case dataflow.TypeTextArray:
+		v.Arr, err = parseArray(s)
+	case dataflow.TypeInterval:
+		v.Ivl, err = parseInterval(s)
+	default:
+		err = dataflow.Errorf(dataflow.ReasonSQLType, "a value of type %s cannot be written as text", typeName(t))
+	}
+	return v, err
+}
 
-type patternCache struct{}
+// FormatValue returns the text form of a value, as PostgreSQL's CAST to TEXT prints it. NULL gives the empty string:
+// callers that must tell it from empty text look at v.Null.
+func FormatValue(v dataflow.Value) string {
+	if v.Null {
+		return ""
+	}
+	switch v.Type {
+	case dataflow.TypeText:
+		return v.Str
+	case dataflow.TypeBigInt:
+		return strconv.FormatInt(v.Int, 10)
+	}
+	return string(appendValue(nil, v))
+}
 
-func appendVector(dst []byte, v *batch.Vector, i int) []byte { return dst }
+// appendValue appends the text form of a value that is not NULL.
+func appendValue(dst []byte, v dataflow.Value) []byte {
+	switch v.Type {
+	case dataflow.TypeBool:
+		return strconv.AppendBool(dst, v.Int != 0)
+	case dataflow.TypeBigInt:
+		return strconv.AppendInt(dst, v.Int, 10)
+	case dataflow.TypeDouble:
+		return appendDouble(dst, v.Flt)
+	case dataflow.TypeText:
+		return append(dst, v.Str...)
+	case dataflow.TypeTimestamp:
+		return appendTimestamp(dst, v.Int)
+	case dataflow.TypeNumeric:
+		return formatNumeric(dst, v.Dec)
+	case dataflow.TypeInterval:
+		return appendInterval(dst, v.Ivl)
+	case dataflow.TypeTextArray:
+		dst = append(dst, '{')
+		for i, e := range v.Arr {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			if e == nil {
+				dst = append(dst, "NULL"...)
+				continue
+			}
+			dst = appendElemText(dst, []byte(*e))
+		}
+		return append(dst, '}')
+	}
+	return dst
+}
 
-func castFor(from, to dataflow.Type) castFunc { return nil }
+// appendVector appends the text form of row i of v, which is not NULL.
+func appendVector(dst []byte, v *batch.Vector, i int) []byte {
+	switch v.Type {
+	case dataflow.TypeBool:
+		return strconv.AppendBool(dst, v.Ints[i] != 0)
+	case dataflow.TypeBigInt:
+		return strconv.AppendInt(dst, v.Ints[i], 10)
+	case dataflow.TypeDouble:
+		return appendDouble(dst, v.Floats[i])
+	case dataflow.TypeText:
+		return append(dst, v.Text(i)...)
+	case dataflow.TypeTimestamp:
+		return appendTimestamp(dst, v.Ints[i])
+	case dataflow.TypeNumeric:
+		return formatNumeric(dst, &v.Decs[i])
+	case dataflow.TypeInterval:
+		return appendInterval(dst, v.Ivls[i])
+	case dataflow.TypeTextArray:
+		dst = append(dst, '{')
+		for j := int(v.Lists[i]); j < int(v.Lists[i+1]); j++ {
+			if j > int(v.Lists[i]) {
+				dst = append(dst, ',')
+			}
+			if elemNull(v.Elems, j) {
+				dst = append(dst, "NULL"...)
+				continue
+			}
+			dst = appendElemText(dst, v.Elems.Text(j))
+		}
+		return append(dst, '}')
+	}
+	return dst
+}
+
+// parseBool takes what PostgreSQL takes: unique prefixes of true, false, yes and no, on, off, 1 and 0.
+func parseBool(s string) (bool, *dataflow.Error) {
+	t := strings.ToLower(strings.Trim(s, pgSpace))
+	prefix := func(word string, least int) bool { return len(t) >= least && strings.HasPrefix(word, t) }
+	switch {
+	case prefix("true", 1), prefix("yes", 1), t == "on", t == "1":
+		return true, nil
+	case prefix("false", 1), prefix("no", 1), prefix("off", 2), t == "0":
+		return false, nil
+	}
+	return false, badSyntax("boolean", s)
+}
+
+// parseBigInt reads a decimal integer with an optional sign, blanks around it.
+func parseBigInt(s []byte) (int64, *dataflow.Error) {
+	t := bytes.Trim(s, pgSpace)
+	negative := false
+	if len(t) > 0 && (t[0] == '-' || t[0] == '+') {
+		negative = t[0] == '-'
+		t = t[1:]
+	}
+	if len(t) == 0 {
+		return 0, badSyntax("bigint", string(s))
+	}
+	var u uint64
+	over := false
+	for _, c := range t {
+		if c < '0' || c > '9' {
+			return 0, badSyntax("bigint", string(s))
+		}
+		if u > (math.MaxInt64+1)/10 {
+			over = true
+			continue
+		}
+		u = u*10 + uint64(c-'0')
+	}
+	switch {
+	case over, !negative && u > math.MaxInt64, u > math.MaxInt64+1:
+		return 0, outOfRange("bigint", string(s))
+	case negative:
+		return -int64(u), nil
+	}
+	return int64(u), nil
+}
+
+// parseDouble reads a decimal floating-point number, NaN or an infinity.
+func parseDouble(s string) (float64, *dataflow.Error) {
+	t := strings.Trim(s, pgSpace)
+	switch strings.ToLower(strings.TrimLeft(t, "+-")) {
+	case "nan":
+		if t[0] != '+' && t[0] != '-' {
+			return math.NaN(), nil
+		}
+		return 0, badSyntax("double precision", s)
+	case "inf", "infinity":
+		if len(t) > 1 && (t[1] == '+' || t[1] == '-') {
+			return 0, badSyntax("double precision", s)
+		}
+		if t[0] == '-' {
+			return math.Inf(-1), nil
+		}
+		return math.Inf(1), nil
+	}
+	if strings.ContainsAny(t, "_xXpP") {
+		return 0, badSyntax("double precision", s)
+	}
+	f, err := strconv.ParseFloat(t, 64)
+	switch {
+	case err != nil && math.IsInf(f, 0), err == nil && f == 0 && hasDigit(t):
+		return 0, failf(`"%s" is out of range for type double precision`, abridge(t))
+	case err != nil:
+		return 0, badSyntax("double precision", s)
+	}
+	return f, nil
+}
+
+// hasDigit reports whether the mantissa of a number has a digit other than 0: then the number is not 0.
+func hasDigit(s string) bool {
+	for i := 0; i < len(s) && s[i] != 'e' && s[i] != 'E'; i++ {
+		if s[i] >= '1' && s[i] <= '9' {
+			return true
+		}
+	}
+	return false
+}
+
+// appendDouble appends the shortest text that reads back as f, in PostgreSQL's choice of form.
+func appendDouble(dst []byte, f float64) []byte {
+	switch {
+	case math.IsNaN(f):
+		return append(dst, "NaN"...)
+	case math.IsInf(f, 1):
+		return append(dst, "Infinity"...)
+	case math.IsInf(f, -1):
+		return append(dst, "-Infinity"...)
+	}
+	if abs := math.Abs(f); abs != 0 && (abs < 1e-4 || abs >= 1e15) {
+		return strconv.AppendFloat(dst, f, 'e', -1, 64)
+	}
+	return strconv.AppendFloat(dst, f, 'f', -1, 64)
+}
+
+// checkText refuses what TEXT cannot hold.
+func checkText(s string) *dataflow.Error {
+	if !utf8.ValidString(s) {
+		return failf(`invalid byte sequence for encoding "UTF8"`)
+	}
+	if strings.IndexByte(s, 0) >= 0 {
+		return failf(`invalid byte sequence for encoding "UTF8": 0x00`)
+	}
+	return nil
+}

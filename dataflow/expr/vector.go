@@ -53,6 +53,11 @@ func fillTo(v *batch.Vector, n int) {
 		for end := uint32(len(v.Elems.Offs) - 1); len(v.Lists) <= n; {
 			v.Lists = append(v.Lists, end)
 		}
+		if e := v.Elems; e.Nulls != nil {
+			for len(e.Nulls) < len(batch.NewBitmap(len(e.Offs)-1)) {
+				e.Nulls = append(e.Nulls, 0)
+			}
+		}
 	}
 }
 

@@ -1,0 +1,302 @@
+package expr
+
+import (
+	"math"
+
+	"github.com/cockroachdb/apd/v3"
+
+	"github.com/weirdb/weir/dataflow"
+)
+
+// The NUMERIC functions whose results are rounded. Each first chooses, by PostgreSQL's rule, how many digits after the
+// point the result has, then computes with enough digits to round correctly.
+
+// context returns an apd context with so many significant digits.
+func context(digits int64) *apd.Context {
+	c := apd.BaseContext.WithPrecision(uint32(min(max(digits, 20), maxNumericDigits)))
+	c.Traps = 0
+	return c
+}
+
+// integerDigits returns an upper bound of the digits before the point of x.
+func integerDigits(x *apd.Decimal) int64 { return max(0, x.NumDigits()+int64(x.Exponent)) }
+
+func numericSqrt(d, x *apd.Decimal) *dataflow.Error {
+	switch {
+	case isNaN(x):
+		setNaN(d)
+		return nil
+	case signOf(x) < 0:
+		return failf("cannot take square root of a negative number")
+	case x.Form == apd.Infinite:
+		setInf(d, false)
+		return nil
+	}
+	w, _ := weight10000(x)
+	scale := clampScale(max(minSignificant-(w*2+1), scaleOf(x)))
+	// The root of the coefficient at twice the scale and a bit more, floored; half way cannot happen.
+	var r apd.Decimal
+	shift := 2*(scale+1) + int64(x.Exponent)
+	if shift >= 0 {
+		r.Coeff.Mul(&x.Coeff, exp10(shift))
+	} else {
+		r.Coeff.Quo(&x.Coeff, exp10(-shift))
+	}
+	r.Coeff.Sqrt(&r.Coeff)
+	r.Exponent = int32(-(scale + 1))
+	roundTo(d, &r, scale)
+	return finish(d)
+}
+
+func numericExp(d, x *apd.Decimal) *dataflow.Error {
+	switch {
+	case isNaN(x):
+		setNaN(d)
+		return nil
+	case x.Form == apd.Infinite && x.Negative:
+		*d = apd.Decimal{}
+		return nil
+	case x.Form == apd.Infinite:
+		setInf(d, false)
+		return nil
+	}
+	f, _ := x.Float64()
+	if math.Abs(f) >= 6000 { // PostgreSQL's own limit: 3 × its largest result scale
+		if f > 0 {
+			return errNumericOverflow
+		}
+		d.Coeff.SetInt64(0)
+		d.Negative, d.Exponent = false, -maxResultScale
+		return nil
+	}
+	log := f * 0.434294481903252
+	scale := clampScale(max(minSignificant-int64(min(max(log, -2000), 2000)), scaleOf(x)))
+	var r apd.Decimal
+	if _, err := context(scale+int64(math.Abs(log))+10).Exp(&r, x); err != nil || r.Form != apd.Finite {
+		return errNumericOverflow
+	}
+	roundTo(d, &r, scale)
+	return finish(d)
+}
+
+// lnWeight is PostgreSQL's estimate_ln_dweight: the decimal weight of ln(x).
+func lnWeight(x *apd.Decimal) int64 {
+	if signOf(x) <= 0 {
+		return 0
+	}
+	if x.Cmp(apd.New(9, -1)) >= 0 && x.Cmp(apd.New(11, -1)) <= 0 {
+		var y apd.Decimal
+		if err := numericSub(&y, x, apd.New(1, 0)); err != nil || y.Coeff.Sign() == 0 {
+			return 0
+		}
+		w, digit := weight10000(&y)
+		return w*4 + int64(math.Log10(float64(digit)))
+	}
+	w, digit := weight10000(x)
+	digits, dweight := float64(digit), w*4
+	if rest := x.NumDigits() + int64(x.Exponent) - 1 - w*4 + 1; x.NumDigits() > rest {
+		// There is a second base-10,000 digit (PostgreSQL looks at two).
+		var two apd.Decimal
+		truncTo(&two, x, -(w*4)+4)
+		two.Exponent = 0
+		if w*4 > 4 {
+			two.Coeff.Quo(&two.Coeff, exp10(w*4-4))
+		}
+		digits, dweight = float64(two.Coeff.Int64()), dweight-4
+	}
+	ln := math.Log(digits) + float64(dweight)*2.302585092994046
+	return int64(math.Log10(math.Abs(ln)))
+}
+
+// logDomain refuses what has no logarithm.
+func logDomain(x *apd.Decimal) *dataflow.Error {
+	switch s := signOf(x); {
+	case isNaN(x):
+		return nil
+	case s < 0:
+		return failf("cannot take logarithm of a negative number")
+	case s == 0:
+		return failf("cannot take logarithm of zero")
+	}
+	return nil
+}
+
+func numericLn(d, x *apd.Decimal) *dataflow.Error {
+	if err := logDomain(x); err != nil {
+		return err
+	}
+	if isNaN(x) || x.Form == apd.Infinite {
+		d.Set(x)
+		return nil
+	}
+	scale := clampScale(max(minSignificant-lnWeight(x), scaleOf(x)))
+	r, err := ln(x, scale+10)
+	if err != nil {
+		return err
+	}
+	roundTo(d, r, scale)
+	return finish(d)
+}
+
+// ln returns the natural logarithm with at least so many correct digits after the point.
+func ln(x *apd.Decimal, scale int64) (*apd.Decimal, *dataflow.Error) {
+	r := new(apd.Decimal)
+	if _, err := context(scale+12).Ln(r, x); err != nil || r.Form != apd.Finite {
+		return nil, errNumericOverflow
+	}
+	return r, nil
+}
+
+// numericLog sets d to the logarithm of x to a base.
+func numericLog(d, base, x *apd.Decimal) *dataflow.Error {
+	for _, y := range []*apd.Decimal{base, x} {
+		if err := logDomain(y); err != nil {
+			return err
+		}
+	}
+	switch {
+	case isNaN(base) || isNaN(x) || base.Form == apd.Infinite && x.Form == apd.Infinite:
+		setNaN(d)
+		return nil
+	case base.Form == apd.Infinite:
+		*d = apd.Decimal{}
+		return nil
+	case x.Form == apd.Infinite:
+		setInf(d, false)
+		return nil
+	}
+	scale := clampScale(max(minSignificant-(lnWeight(x)-lnWeight(base)), scaleOf(base), scaleOf(x)))
+	lb, err := ln(base, scale+20)
+	if err != nil {
+		return err
+	}
+	if lb.Sign() == 0 {
+		return errDivisionByZero
+	}
+	lx, err := ln(x, scale+20)
+	if err != nil {
+		return err
+	}
+	quoTo(d, lx, lb, scale, true)
+	return finish(d)
+}
+
+func numericPower(d, x, y *apd.Decimal) *dataflow.Error {
+	integral := y.Form == apd.Finite && isIntegral(y)
+	switch {
+	case isNaN(x) || isNaN(y):
+		switch {
+		case !isNaN(x) && x.Cmp(apd.New(1, 0)) == 0, !isNaN(y) && signOf(y) == 0:
+			*d = apd.Decimal{Coeff: *apd.NewBigInt(1)}
+		default:
+			setNaN(d)
+		}
+		return nil
+	case signOf(x) == 0 && signOf(y) < 0:
+		return failf("zero raised to a negative power is undefined")
+	case signOf(x) < 0 && x.Form == apd.Finite && y.Form == apd.Finite && !integral:
+		return failf("a negative number raised to a non-integer power yields a complex result")
+	case x.Form == apd.Infinite || y.Form == apd.Infinite:
+		return infinitePower(d, x, y, integral)
+	case signOf(y) == 0:
+		return setScaled(d, 1, clampScale(max(minSignificant, scaleOf(x), scaleOf(y))))
+	case signOf(x) == 0:
+		return setScaled(d, 0, clampScale(max(minSignificant, scaleOf(x), scaleOf(y))))
+	}
+	// The decimal weight of the result, estimated from logarithms.
+	var abs apd.Decimal
+	abs.Abs(x)
+	l, err := ln(&abs, 20)
+	if err != nil {
+		return err
+	}
+	lf, _ := l.Float64()
+	yf, _ := y.Float64()
+	weight := lf * yf * 0.434294481903252
+	switch {
+	case weight > maxNumericDigits:
+		return errNumericOverflow
+	case weight < -2*maxResultScale:
+		return setScaled(d, 0, maxResultScale)
+	}
+	scale := powerScale(x, y, integral, weight)
+	var r apd.Decimal
+	digits := scale + int64(math.Abs(weight)) + 20
+	if n, err := y.Int64(); err == nil && integral && n >= 0 && n <= 1<<16 && int64(x.NumDigits())*n <= 2*maxNumericDigits {
+		// Exact, then rounded once.
+		r.Negative = x.Negative && n%2 == 1
+		r.Coeff.Exp(&x.Coeff, apd.NewBigInt(n), nil)
+		exponent := int64(x.Exponent) * n
+		if exponent < math.MinInt32 {
+			return setScaled(d, 0, scale)
+		}
+		r.Exponent = int32(exponent)
+	} else {
+		if _, err := context(digits).Pow(&r, &abs, y); err != nil || r.Form != apd.Finite {
+			return errNumericOverflow
+		}
+		r.Negative = x.Negative && integral && isOdd(y)
+	}
+	roundTo(d, &r, scale)
+	return finish(d)
+}
+
+// setScaled sets d to the integer v with zeros after the point.
+func setScaled(d *apd.Decimal, v, scale int64) *dataflow.Error {
+	d.Form, d.Negative = apd.Finite, false
+	d.Coeff.Mul(apd.NewBigInt(v), exp10(scale))
+	d.Exponent = int32(-scale)
+	return nil
+}
+
+// powerScale returns the digits after the point of x^y.
+func powerScale(x, y *apd.Decimal, integral bool, weight float64) int64 {
+	if n, err := y.Int64(); integral && err == nil && n >= math.MinInt32 && n <= math.MaxInt32 {
+		return clampScale(max(minSignificant, scaleOf(x)))
+	}
+	return clampScale(max(minSignificant-int64(weight), scaleOf(x), scaleOf(y)))
+}
+
+func isIntegral(x *apd.Decimal) bool {
+	var t apd.Decimal
+	truncTo(&t, x, 0)
+	return t.Cmp(x) == 0
+}
+
+func isOdd(x *apd.Decimal) bool {
+	var t apd.Decimal
+	truncTo(&t, x, 0)
+	return t.Coeff.Bit(0) == 1
+}
+
+// infinitePower is x^y where one of them is infinite, as POSIX pow has it.
+func infinitePower(d, x, y *apd.Decimal, integral bool) *dataflow.Error {
+	one := apd.Decimal{Coeff: *apd.NewBigInt(1)}
+	switch {
+	case x.Form == apd.Finite && x.Cmp(&one) == 0, signOf(y) == 0:
+		*d = one
+	case y.Form == apd.Infinite:
+		var abs apd.Decimal
+		abs.Abs(x)
+		cmp := 1
+		if abs.Form == apd.Finite {
+			cmp = abs.Cmp(&one)
+		}
+		switch {
+		case cmp == 0: // x is -1
+			*d = one
+		case (cmp > 0) == (signOf(y) > 0):
+			setInf(d, false)
+		default:
+			*d = apd.Decimal{}
+		}
+	case signOf(y) < 0:
+		*d = apd.Decimal{}
+	default:
+		if x.Negative && !integral {
+			return failf("a negative number raised to a non-integer power yields a complex result")
+		}
+		setInf(d, x.Negative && isOdd(y))
+	}
+	return nil
+}

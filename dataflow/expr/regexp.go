@@ -1,0 +1,476 @@
+package expr
+
+import (
+	"bytes"
+	"unicode/utf8"
+
+	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/dataflow/batch"
+)
+
+func regexpFunctions() []function {
+	text2, text3, text4 := []dataflow.Type{tText, tText}, []dataflow.Type{tText, tText, tText}, []dataflow.Type{tText, tText, tText, tText}
+	differs := "Weir has RE2's expressions: no back references, look-around, \\m and \\M; a pattern with a non-greedy quantifier matches leftmost-first"
+	match := func(name string, flags string, negate bool, doc, example string) function {
+		return function{name: name, args: text2, result: tBool, check: checkConstPattern(flags), eval: evalMatch(flags, negate), doc: doc, example: example}
+	}
+	first := match("~", "", false, "Whether a part of the text matches the regular expression.", "'weirdb' ~ '^w.*b$'")
+	first.differs = differs
+	return []function{
+		first,
+		{name: "~", args: []dataflow.Type{tInt}, result: tInt, eval: int1fn(func(a int64) (int64, *dataflow.Error) { return ^a, nil }),
+			doc: "Bitwise NOT.", example: "~5"},
+		match("~*", "i", false, "The same regardless of case.", "'weirdb' ~* 'DB'"),
+		match("!~", "", true, "The opposite of ~.", "'weirdb' !~ '[0-9]'"),
+		match("!~*", "i", true, "The opposite of ~*.", "'weirdb' !~* 'DB'"),
+		{name: "regexp_like", args: text2, result: tBool, check: checkPattern(1, -1), eval: evalRegexpLike,
+			doc: "Whether a part of the text matches. Flags: i regardless of case, n lines (. and ^ and $ know of line ends), x blanks and comments in the pattern.", example: "regexp_like('Weir', 'WEIR', 'i')"},
+		{name: "regexp_like", args: text3, result: tBool, check: checkPattern(1, 2), eval: evalRegexpLike},
+		{name: "regexp_count", args: text2, result: tInt, check: checkPattern(1, -1), eval: evalRegexpCount,
+			doc: "How often the expression matches.", example: "regexp_count('banana', 'an')", differs: "an empty match right behind another does not count, here and in regexp_replace"},
+		{name: "regexp_substr", args: text2, result: tText, check: checkPattern(1, -1), eval: evalRegexpSubstr,
+			doc: "The first part that matches, or the n-th (fourth argument) from a character on (third); NULL if there is none.", example: "regexp_substr('a1b22', '[0-9]+', 1, 2)"},
+		{name: "regexp_substr", args: []dataflow.Type{tText, tText, tInt}, result: tText, check: checkPattern(1, -1), eval: evalRegexpSubstr},
+		{name: "regexp_substr", args: []dataflow.Type{tText, tText, tInt, tInt}, result: tText, check: checkPattern(1, -1), eval: evalRegexpSubstr},
+		{name: "regexp_match", args: text2, result: tArray, check: checkPattern(1, -1), eval: evalRegexpMatch,
+			doc: "The groups of the first match, the whole match if there are no groups; NULL if nothing matches.", example: "regexp_match('k=v', '(.)=(.)')"},
+		{name: "regexp_match", args: text3, result: tArray, check: checkPattern(1, 2), eval: evalRegexpMatch},
+		{name: "regexp_replace", args: text3, result: tText, check: checkPattern(1, -1), eval: evalRegexpReplace,
+			doc: "With the first match replaced, all with flag g. In the replacement \\1 to \\9 are the groups, \\& is the match.", example: "regexp_replace('a1b22', '[0-9]+', '#', 'g')"},
+		{name: "regexp_replace", args: text4, result: tText, check: checkPattern(1, 3), eval: evalRegexpReplace},
+		{name: "regexp_split_to_array", args: text2, result: tArray, check: checkPattern(1, -1), eval: evalRegexpSplit,
+			doc: "The parts between matches.", example: "regexp_split_to_array('to be or', ' ')"},
+		{name: "regexp_split_to_array", args: text3, result: tArray, check: checkPattern(1, 2), eval: evalRegexpSplit},
+	}
+}
+
+// checkPattern compiles a constant pattern, given by the numbers of the pattern's argument and the flags' (-1: none).
+func checkPattern(at, flagsAt int) func(c *Call) *dataflow.Error {
+	return func(c *Call) *dataflow.Error {
+		flags := ""
+		if flagsAt >= 0 {
+			k, ok := c.args[flagsAt].(*Const)
+			if !ok || k.value.Null {
+				return nil
+			}
+			flags = k.value.Str
+		}
+		return preparePattern(c, at, flags)
+	}
+}
+
+func checkConstPattern(flags string) func(c *Call) *dataflow.Error {
+	return func(c *Call) *dataflow.Error { return preparePattern(c, 1, flags) }
+}
+
+func preparePattern(c *Call, at int, flags string) *dataflow.Error {
+	k, ok := c.args[at].(*Const)
+	if !ok || k.value.Null {
+		return nil
+	}
+	p, err := compilePattern(k.value.Str, flags)
+	if err != nil {
+		if err.Reason == dataflow.ReasonExpressionFailed {
+			err.Reason = dataflow.ReasonSQLType
+		}
+		return err
+	}
+	c.prep = p
+	return nil
+}
+
+// patternAt returns the pattern of row i: argument at, with flags from argument flagsAt if that is not negative.
+func (f *frame) patternAt(i, at, flagsAt int) (*pattern, *dataflow.Error) {
+	if p, ok := f.call.prep.(*pattern); ok {
+		return p, nil
+	}
+	flags := ""
+	if flagsAt >= 0 {
+		flags = string(f.args[flagsAt].text(i))
+	}
+	return f.env.patterns.get(string(f.args[at].text(i)), flags)
+}
+
+// flagsArg returns the number of the flags' argument, which is the last, if the call has so many.
+func (f *frame) flagsArg(n int) int {
+	if len(f.args) == n {
+		return n - 1
+	}
+	return -1
+}
+
+func evalMatch(flags string, negate bool) func(f *frame) {
+	return func(f *frame) {
+		a := f.args[0]
+		constant, _ := f.call.prep.(*pattern)
+		f.each(func(i int) *dataflow.Error {
+			p := constant
+			if p == nil {
+				var err *dataflow.Error
+				if p, err = f.env.patterns.get(string(f.args[1].text(i)), flags); err != nil {
+					return err
+				}
+			}
+			f.out.Ints[i] = boolInt(p.re.Match(a.text(i)) != negate)
+			return nil
+		})
+	}
+}
+
+func evalRegexpLike(f *frame) {
+	a := f.args[0]
+	f.each(func(i int) *dataflow.Error {
+		p, err := f.patternAt(i, 1, f.flagsArg(3))
+		if err == nil {
+			f.out.Ints[i] = boolInt(p.re.Match(a.text(i)))
+		}
+		return err
+	})
+}
+
+func evalRegexpCount(f *frame) {
+	a := f.args[0]
+	f.each(func(i int) *dataflow.Error {
+		p, err := f.patternAt(i, 1, -1)
+		if err == nil {
+			f.out.Ints[i] = int64(len(p.re.FindAllIndex(a.text(i), -1)))
+		}
+		return err
+	})
+}
+
+func evalRegexpSubstr(f *frame) {
+	a := f.args[0]
+	f.eachText(func(dst []byte, i int) ([]byte, *dataflow.Error) {
+		p, err := f.patternAt(i, 1, -1)
+		if err != nil {
+			return dst, err
+		}
+		s, n := a.text(i), 1
+		if len(f.args) > 2 {
+			start := f.args[2].int(i)
+			if start < 1 {
+				return dst, failf(`invalid value for parameter "%s": %d`, "start", start)
+			}
+			s = s[charOffset(s, start-1):]
+		}
+		if len(f.args) > 3 {
+			nth := f.args[3].int(i)
+			if nth < 1 {
+				return dst, failf(`invalid value for parameter "%s": %d`, "n", nth)
+			}
+			n = int(min(nth, maxText+1))
+		}
+		if n == 1 {
+			if m := p.re.Find(s); m != nil {
+				return append(dst, m...), nil
+			}
+		} else if all := p.re.FindAll(s, n); len(all) == n {
+			return append(dst, all[n-1]...), nil
+		}
+		f.null(i)
+		return dst, nil
+	})
+}
+
+// evalSubstringPattern is substring(text, pattern): the first group, or the match.
+func evalSubstringPattern(f *frame) {
+	a := f.args[0]
+	f.eachText(func(dst []byte, i int) ([]byte, *dataflow.Error) {
+		p, err := f.patternAt(i, 1, -1)
+		if err != nil {
+			return dst, err
+		}
+		s := a.text(i)
+		m := p.re.FindSubmatchIndex(s)
+		if len(m) > 2 {
+			m = m[2:4]
+		}
+		if m == nil || m[0] < 0 {
+			f.null(i)
+			return dst, nil
+		}
+		return append(dst, s[m[0]:m[1]]...), nil
+	})
+}
+
+func evalRegexpMatch(f *frame) {
+	a := f.args[0]
+	f.each(func(i int) *dataflow.Error {
+		p, err := f.patternAt(i, 1, f.flagsArg(3))
+		if err != nil {
+			return err
+		}
+		if p.global {
+			return failf("regexp_match() does not support the \"global\" option")
+		}
+		s := a.text(i)
+		m := p.re.FindSubmatchIndex(s)
+		if m == nil {
+			f.null(i)
+			return nil
+		}
+		if len(m) > 2 {
+			m = m[2:]
+		}
+		groups := make([]*string, len(m)/2)
+		for g := range groups {
+			if m[2*g] >= 0 {
+				text := string(s[m[2*g]:m[2*g+1]])
+				groups[g] = &text
+			}
+		}
+		return f.setList(i, groups)
+	})
+}
+
+func evalRegexpReplace(f *frame) {
+	a, repl := f.args[0], f.args[2]
+	f.eachText(func(dst []byte, i int) ([]byte, *dataflow.Error) {
+		p, err := f.patternAt(i, 1, f.flagsArg(4))
+		if err != nil {
+			return dst, err
+		}
+		s, r := a.text(i), repl.text(i)
+		n := 1
+		if p.global {
+			n = -1
+		}
+		start, at := len(dst), 0
+		for _, m := range p.re.FindAllSubmatchIndex(s, n) {
+			dst = append(dst, s[at:m[0]]...)
+			dst = appendReplacement(dst, r, s, m)
+			if at = m[1]; len(dst)-start > maxText {
+				return dst, errTooLong()
+			}
+		}
+		return append(dst, s[at:]...), nil
+	})
+}
+
+// appendReplacement appends a replacement with its \1 to \9, \& and \\ filled in from match m in s.
+func appendReplacement(dst, repl, s []byte, m []int) []byte {
+	for {
+		at := bytes.IndexByte(repl, '\\')
+		if at < 0 || at+1 == len(repl) {
+			return append(dst, repl...)
+		}
+		dst = append(dst, repl[:at]...)
+		c := repl[at+1]
+		group := -1
+		switch {
+		case c >= '1' && c <= '9':
+			group = int(c - '0')
+		case c == '&':
+			group = 0
+		case c == '\\':
+			dst = append(dst, '\\')
+		default:
+			dst = append(dst, '\\', c)
+		}
+		if group >= 0 && 2*group < len(m) && m[2*group] >= 0 {
+			dst = append(dst, s[m[2*group]:m[2*group+1]]...)
+		}
+		repl = repl[at+2:]
+	}
+}
+
+func evalRegexpSplit(f *frame) {
+	a, out := f.args[0], f.out
+	if p, ok := f.call.prep.(*pattern); ok && p.split != nil && !p.global {
+		elems := out.Elems
+		elems.Data = make([]byte, 0, len(a.v.Data))
+		elems.Offs = make([]uint32, 1, len(a.v.Data)/4+f.n+2)
+		f.each(func(i int) *dataflow.Error {
+			s := a.text(i)
+			if err := checkTextSize(len(s), len(elems.Data)+len(s)); err != nil {
+				return err
+			}
+			fillTo(out, i)
+			p.split.appendParts(elems, s)
+			out.Lists = append(out.Lists, uint32(len(elems.Offs)-1))
+			return nil
+		})
+		return
+	}
+	f.each(func(i int) *dataflow.Error {
+		p, err := f.patternAt(i, 1, f.flagsArg(3))
+		if err != nil {
+			return err
+		}
+		if p.global {
+			return failf("regexp_split_to_array() does not support the \"global\" option")
+		}
+		s := a.text(i)
+		if err := checkTextSize(len(s), len(out.Elems.Data)+len(s)); err != nil {
+			return err
+		}
+		fillTo(out, i)
+		at := 0
+		for _, m := range p.re.FindAllIndex(s, -1) {
+			if m[1] == 0 || m[0] == len(s) && m[0] == m[1] {
+				continue // an empty match at either end separates nothing
+			}
+			out.Elems.Data = append(out.Elems.Data, s[at:m[0]]...)
+			out.Elems.Offs = append(out.Elems.Offs, uint32(len(out.Elems.Data)))
+			at = m[1]
+		}
+		out.Elems.Data = append(out.Elems.Data, s[at:]...)
+		out.Elems.Offs = append(out.Elems.Offs, uint32(len(out.Elems.Data)))
+		out.Lists = append(out.Lists, uint32(len(out.Elems.Offs)-1))
+		return nil
+	})
+}
+
+// appendParts appends the parts of s between separators.
+func (bc *byteClass) appendParts(elems *batch.Vector, s []byte) {
+	data, offs := elems.Data, elems.Offs
+	from := 0
+	for i := 0; i < len(s); i++ {
+		if !bc.sep[s[i]] {
+			continue
+		}
+		data = append(data, s[from:i]...)
+		offs = append(offs, uint32(len(data)))
+		if bc.run {
+			for i+1 < len(s) && bc.sep[s[i+1]] {
+				i++
+			}
+		}
+		from = i + 1
+	}
+	data = append(data, s[from:]...)
+	elems.Data, elems.Offs = data, append(offs, uint32(len(data)))
+}
+
+// arrayFunctions are those of TEXT[].
+func arrayFunctions() []function {
+	return []function{
+		{name: "string_to_array", args: []dataflow.Type{tText, tText}, result: tArray, nullable: true, eval: evalStringToArray,
+			doc: "The parts between delimiters; the characters if the delimiter is NULL. Parts equal to the third argument become NULL.", example: "string_to_array('a,b', ',')"},
+		{name: "string_to_array", args: []dataflow.Type{tText, tText, tText}, result: tArray, nullable: true, eval: evalStringToArray},
+		{name: "array_to_string", args: []dataflow.Type{tArray, tText}, result: tText, nullable: true, eval: evalArrayToString,
+			doc: "The elements with a delimiter between them; NULL elements are left out, or become the third argument.", example: "array_to_string('{a,b}', '-')"},
+		{name: "array_to_string", args: []dataflow.Type{tArray, tText, tText}, result: tText, nullable: true, eval: evalArrayToString},
+		{name: "array_length", args: []dataflow.Type{tArray, tInt}, result: tInt, eval: func(f *frame) {
+			a, dim := f.args[0], f.args[1]
+			f.each(func(i int) *dataflow.Error {
+				from, to := a.list(i)
+				if dim.int(i) != 1 || from == to {
+					f.null(i)
+				} else {
+					f.out.Ints[i] = int64(to - from)
+				}
+				return nil
+			})
+		}, doc: "The length in a dimension, of which there is only the first; NULL for an empty array.", example: "array_length('{a,b}'::text[], 1)"},
+		{name: "cardinality", args: []dataflow.Type{tArray}, result: tInt, eval: func(f *frame) {
+			a := f.args[0]
+			f.each(func(i int) *dataflow.Error {
+				from, to := a.list(i)
+				f.out.Ints[i] = int64(to - from)
+				return nil
+			})
+		}, doc: "The number of elements.", example: "cardinality('{a,b}'::text[])"},
+		{name: "array_position", args: []dataflow.Type{tArray, tText}, result: tInt, nullable: true, eval: evalArrayPosition,
+			doc: "Where an element first stands, from 1; NULL if it does not.", example: "array_position('{a,b}', 'b')"},
+		{name: "[]", args: []dataflow.Type{tArray, tInt}, result: tText, eval: func(f *frame) {
+			a, n := f.args[0], f.args[1]
+			f.eachText(func(dst []byte, i int) ([]byte, *dataflow.Error) {
+				from, to := a.list(i)
+				k := n.int(i)
+				if k < 1 || k > int64(to-from) || elemNull(a.v.Elems, from+int(k)-1) {
+					f.null(i)
+					return dst, nil
+				}
+				return append(dst, a.v.Elems.Text(from+int(k)-1)...), nil
+			})
+		}, doc: "a[n]: the n-th element, from 1; NULL outside.", example: "('{a,b}'::text[])[2]"},
+	}
+}
+
+func evalStringToArray(f *frame) {
+	a, delim := f.args[0], f.args[1]
+	f.each(func(i int) *dataflow.Error {
+		if a.null(i) {
+			f.null(i)
+			return nil
+		}
+		s := a.text(i)
+		var parts [][]byte
+		switch {
+		case len(s) == 0:
+		case delim.null(i):
+			for rest := s; len(rest) > 0; {
+				_, n := utf8.DecodeRune(rest)
+				parts = append(parts, rest[:n])
+				rest = rest[n:]
+			}
+		case len(delim.text(i)) == 0:
+			parts = [][]byte{s}
+		default:
+			parts = bytes.Split(s, delim.text(i))
+		}
+		elems := make([]*string, len(parts))
+		for k, p := range parts {
+			if len(f.args) == 3 && !f.args[2].null(i) && bytes.Equal(p, f.args[2].text(i)) {
+				continue
+			}
+			text := string(p)
+			elems[k] = &text
+		}
+		return f.setList(i, elems)
+	})
+}
+
+func evalArrayToString(f *frame) {
+	a, delim := f.args[0], f.args[1]
+	f.eachText(func(dst []byte, i int) ([]byte, *dataflow.Error) {
+		if a.null(i) || delim.null(i) {
+			f.null(i)
+			return dst, nil
+		}
+		start, any := len(dst), false
+		from, to := a.list(i)
+		for k := from; k < to; k++ {
+			text := []byte(nil)
+			switch {
+			case !elemNull(a.v.Elems, k):
+				text = a.v.Elems.Text(k)
+			case len(f.args) == 3 && !f.args[2].null(i):
+				text = f.args[2].text(i)
+			default:
+				continue
+			}
+			if any {
+				dst = append(dst, delim.text(i)...)
+			}
+			any = true
+			dst = append(dst, text...)
+			if len(dst)-start > maxText {
+				return dst, errTooLong()
+			}
+		}
+		return dst, nil
+	})
+}
+
+func evalArrayPosition(f *frame) {
+	a, x := f.args[0], f.args[1]
+	f.each(func(i int) *dataflow.Error {
+		if a.null(i) {
+			f.null(i)
+			return nil
+		}
+		from, to := a.list(i)
+		for k := from; k < to; k++ {
+			null := elemNull(a.v.Elems, k)
+			if null && x.null(i) || !null && !x.null(i) && bytes.Equal(a.v.Elems.Text(k), x.text(i)) {
+				f.out.Ints[i] = int64(k - from + 1)
+				return nil
+			}
+		}
+		f.null(i)
+		return nil
+	})
+}

@@ -1,0 +1,498 @@
+package expr
+
+import (
+	"math"
+	"strings"
+
+	"github.com/cockroachdb/apd/v3"
+
+	"github.com/weirdb/weir/dataflow"
+)
+
+func timeFunctions() []function {
+	return []function{
+		{name: "now", result: tTime, stable: true, eval: evalNow,
+			doc: "In a view the row's append time, in a query the time of the query. Also CURRENT_TIMESTAMP.", differs: "PostgreSQL knows no append time"},
+		{name: "+", args: []dataflow.Type{tTime, tIvl}, result: tTime, eval: evalTimeAdd(0, 1, 1),
+			doc: "A time moved by an interval, or the sum of intervals: months first, then days, then the rest.", example: "'2026-01-31 10:00Z'::timestamptz + interval '1 month'"},
+		{name: "+", args: []dataflow.Type{tIvl, tTime}, result: tTime, eval: evalTimeAdd(1, 0, 1)},
+		{name: "+", args: []dataflow.Type{tIvl, tIvl}, result: tIvl, eval: interval2(intervalAdd)},
+		{name: "-", args: []dataflow.Type{tTime, tIvl}, result: tTime, eval: evalTimeAdd(0, 1, -1),
+			doc: "A time moved back, the interval between two times (in days and time), or the difference of intervals.", example: "'2026-11-29'::timestamptz - '2026-11-01 12:00'::timestamptz"},
+		{name: "-", args: []dataflow.Type{tTime, tTime}, result: tIvl, eval: evalTimeDiff},
+		{name: "-", args: []dataflow.Type{tIvl, tIvl}, result: tIvl, eval: interval2(func(a, b dataflow.Interval) (dataflow.Interval, bool) {
+			n, ok := intervalNeg(b)
+			if !ok {
+				return n, false
+			}
+			return intervalAdd(a, n)
+		})},
+		{name: "-", args: []dataflow.Type{tIvl}, result: tIvl, eval: func(f *frame) {
+			a := f.args[0]
+			f.each(func(i int) *dataflow.Error { return f.setInterval(i)(intervalNeg(a.ivl(i))) })
+		}},
+		{name: "*", args: []dataflow.Type{tIvl, tFlt}, result: tIvl, eval: evalIntervalScale(0, 1, intervalMul),
+			doc: "An interval times a number.", example: "interval '1 hour' * 1.5"},
+		{name: "*", args: []dataflow.Type{tFlt, tIvl}, result: tIvl, eval: evalIntervalScale(1, 0, intervalMul)},
+		{name: "/", args: []dataflow.Type{tIvl, tFlt}, result: tIvl, eval: evalIntervalDiv,
+			doc: "An interval divided by a number.", example: "interval '1 day' / 4"},
+		{name: "date_trunc", args: []dataflow.Type{tText, tTime}, result: tTime, check: checkUnit(truncUnits), eval: evalDateTrunc,
+			doc: "The time cut to microseconds, milliseconds, second, minute, hour, day, week (Monday), month, quarter, year, decade, century or millennium, in UTC.", example: "date_trunc('hour', '2026-11-29 10:20:30Z'::timestamptz)"},
+		{name: "date_bin", args: []dataflow.Type{tIvl, tTime, tTime}, result: tTime, eval: evalDateBin,
+			doc: "The start of the interval that a time falls in, counted from the third argument.", example: "date_bin('15 minutes', '2026-11-29 10:20:30Z', '2026-01-01')"},
+		{name: "extract", args: []dataflow.Type{tText, tTime}, result: tNum, check: checkUnit(timeFields), eval: evalExtract(timeField, tNum),
+			doc: "extract(field FROM time or interval): century, day, decade, dow (Sunday is 0), doy, epoch, hour, isodow, isoyear, julian, microseconds, millennium, milliseconds, minute, month, quarter, second, week, year.", example: "extract(dow FROM '2026-11-29 10:20:30Z'::timestamptz)"},
+		{name: "extract", args: []dataflow.Type{tText, tIvl}, result: tNum, check: checkUnit(intervalFields), eval: evalExtract(intervalField, tNum)},
+		{name: "date_part", args: []dataflow.Type{tText, tTime}, result: tFlt, check: checkUnit(timeFields), eval: evalExtract(timeField, tFlt),
+			doc: "The same as a DOUBLE PRECISION.", example: "date_part('hour', '2026-11-29 10:20:30Z'::timestamptz)"},
+		{name: "date_part", args: []dataflow.Type{tText, tIvl}, result: tFlt, check: checkUnit(intervalFields), eval: evalExtract(intervalField, tFlt)},
+		{name: "to_timestamp", args: []dataflow.Type{tFlt}, result: tTime, eval: evalToTimestamp,
+			doc: "The time so many seconds after 1970-01-01 UTC.", example: "to_timestamp(1764374400.5)"},
+		{name: "to_char", args: []dataflow.Type{tTime, tText}, result: tText, check: checkToChar, eval: evalToChar,
+			doc: "The time in a format of YYYY YY MM DD HH24 HH12 MI SS MS US AM PM Month Mon Day Dy D ID DDD IYYY IW WW Q TZ OF (FM before one drops its padding), other characters standing for themselves.", example: "to_char('2026-11-29 10:20:30Z'::timestamptz, 'YYYY-MM-DD HH24:MI')", differs: "other patterns are refused; so is to_char of numbers"},
+	}
+}
+
+func evalNow(f *frame) {
+	if f.b.AppendTime != nil {
+		copy(f.out.Ints, f.b.AppendTime)
+		return
+	}
+	for i := range f.out.Ints {
+		f.out.Ints[i] = f.env.Now
+	}
+}
+
+// setInterval returns what stores the result of interval arithmetic in row i.
+func (f *frame) setInterval(i int) func(iv dataflow.Interval, ok bool) *dataflow.Error {
+	return func(iv dataflow.Interval, ok bool) *dataflow.Error {
+		if !ok {
+			return errIvlRange
+		}
+		f.out.Ivls[i] = iv
+		return nil
+	}
+}
+
+func interval2(fn func(a, b dataflow.Interval) (dataflow.Interval, bool)) func(f *frame) {
+	return func(f *frame) {
+		a, b := f.args[0], f.args[1]
+		f.each(func(i int) *dataflow.Error { return f.setInterval(i)(fn(a.ivl(i), b.ivl(i))) })
+	}
+}
+
+// evalTimeAdd adds (sign = 1) or subtracts the interval of one argument to the time of another.
+func evalTimeAdd(at, ivl int, sign int64) func(f *frame) {
+	return func(f *frame) {
+		a, d := f.args[at], f.args[ivl]
+		f.each(func(i int) *dataflow.Error {
+			iv := d.ivl(i)
+			if sign < 0 {
+				var ok bool
+				if iv, ok = intervalNeg(iv); !ok {
+					return errTimeRange
+				}
+			}
+			ts, ok := addInterval(a.int(i), iv)
+			if !ok {
+				return errTimeRange
+			}
+			f.out.Ints[i] = ts
+			return nil
+		})
+	}
+}
+
+func evalTimeDiff(f *frame) {
+	a, b := f.args[0], f.args[1]
+	f.each(func(i int) *dataflow.Error { return f.setInterval(i)(timestampDiff(a.int(i), b.int(i))) })
+}
+
+func evalIntervalScale(at, factor int, fn func(dataflow.Interval, float64) (dataflow.Interval, bool)) func(f *frame) {
+	return func(f *frame) {
+		a, x := f.args[at], f.args[factor]
+		f.each(func(i int) *dataflow.Error { return f.setInterval(i)(fn(a.ivl(i), x.flt(i))) })
+	}
+}
+
+func evalIntervalDiv(f *frame) {
+	a, x := f.args[0], f.args[1]
+	f.each(func(i int) *dataflow.Error {
+		if x.flt(i) == 0 {
+			return errDivisionByZero
+		}
+		return f.setInterval(i)(intervalDiv(a.ivl(i), x.flt(i)))
+	})
+}
+
+func evalDateBin(f *frame) {
+	stride, a, origin := f.args[0], f.args[1], f.args[2]
+	f.each(func(i int) *dataflow.Error {
+		ts, err := dateBin(stride.ivl(i), a.int(i), origin.int(i))
+		if err == nil {
+			f.out.Ints[i] = ts
+		}
+		return err
+	})
+}
+
+func dateBin(stride dataflow.Interval, ts, origin int64) (int64, *dataflow.Error) {
+	if stride.Months != 0 {
+		return 0, failf("timestamps cannot be binned into intervals containing months or years")
+	}
+	width, over := mulInt64(int64(stride.Days), microsPerDay)
+	if !over {
+		width, over = addInt64(width, stride.Micros)
+	}
+	if over {
+		return 0, errIvlRange
+	}
+	if width <= 0 {
+		return 0, failf("stride must be greater than zero")
+	}
+	diff, over := subInt64(ts, origin)
+	if over {
+		return 0, errIvlRange
+	}
+	bin, ok := addTimestamp(origin, floorDiv(diff, width)*width)
+	if !ok {
+		return 0, errTimeRange
+	}
+	return bin, nil
+}
+
+// timeUnit names a field of a time or an interval.
+type timeUnit string
+
+// canonicalUnit returns the full name of a unit, "" if there is none of that name.
+func canonicalUnit(s string) timeUnit {
+	s = strings.ToLower(s)
+	switch s {
+	case "epoch", "dow", "doy", "isodow", "isoyear", "julian", "timezone", "timezone_hour", "timezone_minute":
+		return timeUnit(s)
+	case "j", "jd":
+		return "julian"
+	}
+	u, ok := unitOf(s)
+	switch {
+	case !ok:
+		return ""
+	case u.months == 12000:
+		return "millennium"
+	case u.months == 1200:
+		return "century"
+	case u.months == 120:
+		return "decade"
+	case u.months == 12:
+		return "year"
+	case u.months == 3:
+		return "quarter"
+	case u.months == 1:
+		return "month"
+	case u.days == 7:
+		return "week"
+	case u.days == 1:
+		return "day"
+	case u.micros == 3600e6:
+		return "hour"
+	case u.micros == 60e6:
+		return "minute"
+	case u.micros == 1e6:
+		return "second"
+	case u.micros == 1e3:
+		return "milliseconds"
+	}
+	return "microseconds"
+}
+
+// unitTable says which units a function takes, for which type.
+type unitTable struct {
+	typ  string
+	have string // names with blanks around them
+}
+
+var (
+	truncUnits     = unitTable{timestampName, " microseconds milliseconds second minute hour day week month quarter year decade century millennium "}
+	timeFields     = unitTable{timestampName, truncUnits.have + "epoch dow doy isodow isoyear julian timezone timezone_hour timezone_minute "}
+	intervalFields = unitTable{"interval", " microseconds milliseconds second minute hour day month quarter year decade century millennium epoch "}
+)
+
+func (t unitTable) unit(s string) (timeUnit, *dataflow.Error) {
+	u := canonicalUnit(s)
+	switch {
+	case u == "":
+		return "", failf(`unit "%s" not recognized for type %s`, abridge(s), t.typ)
+	case !strings.Contains(t.have, " "+string(u)+" "):
+		return "", failf(`unit "%s" not supported for type %s`, abridge(s), t.typ)
+	}
+	return u, nil
+}
+
+// unitArg is what checkUnit prepares: the table, and the unit if it is constant.
+type unitArg struct {
+	table unitTable
+	unit  timeUnit
+}
+
+func checkUnit(t unitTable) func(c *Call) *dataflow.Error {
+	return func(c *Call) *dataflow.Error {
+		arg := &unitArg{table: t}
+		c.prep = arg
+		k, ok := c.args[0].(*Const)
+		if !ok || k.value.Null {
+			return nil
+		}
+		u, err := t.unit(k.value.Str)
+		if err != nil {
+			err.Reason = dataflow.ReasonSQLType
+			return err
+		}
+		arg.unit = u
+		return nil
+	}
+}
+
+// unitAt returns the unit of row i.
+func (f *frame) unitAt(i int) (timeUnit, *dataflow.Error) {
+	arg := f.call.prep.(*unitArg)
+	if arg.unit != "" {
+		return arg.unit, nil
+	}
+	return arg.table.unit(string(f.args[0].text(i)))
+}
+
+func evalDateTrunc(f *frame) {
+	a := f.args[1]
+	f.each(func(i int) *dataflow.Error {
+		u, err := f.unitAt(i)
+		if err != nil {
+			return err
+		}
+		ts, ok := truncTime(u, a.int(i))
+		if !ok {
+			return errTimeRange
+		}
+		f.out.Ints[i] = ts
+		return nil
+	})
+}
+
+// truncTime returns the start of the unit that ts lies in.
+func truncTime(u timeUnit, ts int64) (int64, bool) {
+	floor := func(unit int64) (int64, bool) {
+		d := floorDiv(ts, unit)
+		if d < minTimestamp/unit {
+			return 0, false
+		}
+		return d * unit, d*unit >= minTimestamp
+	}
+	switch u {
+	case "microseconds":
+		return ts, true
+	case "milliseconds":
+		return floor(1000)
+	case "second":
+		return floor(microsPerSecond)
+	case "minute":
+		return floor(microsPerMinute)
+	case "hour":
+		return floor(microsPerHour)
+	case "day":
+		return floor(microsPerDay)
+	case "week":
+		day := floorDiv(ts, microsPerDay)
+		return addMicros(day-isoDayOfWeek(day)+1, 0)
+	}
+	c := civilOf(ts)
+	t := civil{year: c.year, month: 1, day: 1}
+	// Decades begin with a year that 10 divides, centuries and millennia one year later.
+	since := func(years int64) {
+		if c.year > 0 {
+			t.year = (c.year-1)/years*years + 1
+		} else {
+			t.year = -((years-1-(c.year-1))/years)*years + 1
+		}
+	}
+	switch u {
+	case "month":
+		t.month = c.month
+	case "quarter":
+		t.month = (c.month-1)/3*3 + 1
+	case "decade":
+		t.year = floorDiv(c.year, 10) * 10
+	case "century":
+		since(100)
+	case "millennium":
+		since(1000)
+	}
+	return t.timestamp()
+}
+
+// field is the value of a field: an integer with so many digits after the point.
+type field struct {
+	v     int64
+	scale int32
+	exact *apd.Decimal // set for fields that are no such integer (julian)
+}
+
+func evalExtract(get func(u timeUnit, a *operand, i int) field, result dataflow.Type) func(f *frame) {
+	return func(f *frame) {
+		a := f.args[1]
+		f.each(func(i int) *dataflow.Error {
+			u, err := f.unitAt(i)
+			if err != nil {
+				return err
+			}
+			x := get(u, &a, i)
+			switch {
+			case result == tNum && x.exact != nil:
+				f.out.Decs[i].Set(x.exact)
+			case result == tNum:
+				f.out.Decs[i].SetFinite(x.v, -x.scale)
+			case x.exact != nil:
+				f.out.Floats[i], _ = x.exact.Float64()
+			default:
+				f.out.Floats[i] = float64(x.v) / math.Pow10(int(x.scale))
+			}
+			return nil
+		})
+	}
+}
+
+// eraOf returns the number of the span of years that a year lies in; spans before Christ are negative, none is 0.
+func eraOf(year, span int64) int64 {
+	if year > 0 {
+		return (year + span - 1) / span
+	}
+	return -((span - 1 - (year - 1)) / span)
+}
+
+func timeField(u timeUnit, a *operand, i int) field {
+	ts := a.int(i)
+	day := floorDiv(ts, microsPerDay)
+	c := civilOf(ts)
+	signed := func(year int64) field {
+		if year <= 0 {
+			year-- // 1 BC is -1
+		}
+		return field{v: year}
+	}
+	switch u {
+	case "epoch":
+		return field{v: ts, scale: 6}
+	case "microseconds":
+		return field{v: c.micros}
+	case "milliseconds":
+		return field{v: c.micros, scale: 3}
+	case "second":
+		return field{v: c.micros, scale: 6}
+	case "minute":
+		return field{v: c.minute}
+	case "hour":
+		return field{v: c.hour}
+	case "day":
+		return field{v: c.day}
+	case "dow":
+		return field{v: isoDayOfWeek(day) % 7}
+	case "isodow":
+		return field{v: isoDayOfWeek(day)}
+	case "doy":
+		return field{v: day - daysFromCivil(c.year, 1, 1) + 1}
+	case "week":
+		_, w := isoWeek(day)
+		return field{v: w}
+	case "isoyear":
+		y, _ := isoWeek(day)
+		return signed(y)
+	case "month":
+		return field{v: c.month}
+	case "quarter":
+		return field{v: (c.month-1)/3 + 1}
+	case "year":
+		return signed(c.year)
+	case "decade":
+		return field{v: floorDiv(c.year, 10)}
+	case "century":
+		return field{v: eraOf(c.year, 100)}
+	case "millennium":
+		return field{v: eraOf(c.year, 1000)}
+	case "julian":
+		return field{exact: julian(day, ts-day*microsPerDay)}
+	}
+	return field{} // the time zone's offset
+}
+
+// julian returns the Julian day with its fraction.
+func julian(day, micros int64) *apd.Decimal {
+	d := apd.New(day+2440588, 0)
+	var frac apd.Decimal
+	// Neither fails: the operands are small.
+	if numericQuo(&frac, apd.New(micros, 0), apd.New(microsPerDay, 0)) != nil || numericAdd(d, apd.New(day+2440588, 0), &frac) != nil {
+		setNaN(d)
+	}
+	return d
+}
+
+func intervalField(u timeUnit, a *operand, i int) field {
+	iv := a.ivl(i)
+	years, months := int64(iv.Months)/12, int64(iv.Months)%12
+	ofMinute := iv.Micros % microsPerMinute
+	switch u {
+	case "epoch":
+		// A year counts as 365.25 days, a month as 30. This may pass 64 bits for intervals of millions of years.
+		secs := (years*1461+months*120)*21600 + int64(iv.Days)*86400
+		d := apd.New(secs, 0)
+		if numericAdd(d, apd.New(secs, 0), apd.New(iv.Micros, -6)) != nil {
+			setNaN(d)
+		}
+		return field{exact: d}
+	case "microseconds":
+		return field{v: ofMinute}
+	case "milliseconds":
+		return field{v: ofMinute, scale: 3}
+	case "second":
+		return field{v: ofMinute, scale: 6}
+	case "minute":
+		return field{v: iv.Micros / microsPerMinute % 60}
+	case "hour":
+		return field{v: iv.Micros / microsPerHour}
+	case "day":
+		return field{v: int64(iv.Days)}
+	case "month":
+		return field{v: months}
+	case "quarter":
+		return field{v: months/3 + 1}
+	case "year":
+		return field{v: years}
+	case "decade":
+		return field{v: years / 10}
+	case "century":
+		return field{v: years / 100}
+	}
+	return field{v: years / 1000}
+}
+
+func evalToTimestamp(f *frame) {
+	a := f.args[0]
+	f.each(func(i int) *dataflow.Error {
+		x := a.flt(i)
+		switch {
+		case math.IsNaN(x):
+			return failf("timestamp cannot be NaN")
+		case math.IsInf(x, 0):
+			return failf(`timestamp out of range: "%s"`, appendDouble(nil, x)).WithHint("Weir has no infinite timestamps")
+		}
+		// PostgreSQL counts from 2000: its rounding is that of the distance to then.
+		const since2000 = 946684800
+		micros := math.RoundToEven((x - since2000) * 1e6)
+		if !(math.Abs(micros) < math.MaxInt64) {
+			return failf(`timestamp out of range: "%s"`, appendDouble(nil, x))
+		}
+		ts, over := addInt64(int64(micros), since2000*microsPerSecond)
+		if over || ts < minTimestamp {
+			return failf(`timestamp out of range: "%s"`, appendDouble(nil, x))
+		}
+		f.out.Ints[i] = ts
+		return nil
+	})
+}
