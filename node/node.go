@@ -1,0 +1,222 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/node/api"
+	"github.com/weirdb/weir/node/catalog"
+	"github.com/weirdb/weir/node/gateway"
+	"github.com/weirdb/weir/node/leader"
+	"github.com/weirdb/weir/node/service"
+	"github.com/weirdb/weir/node/worker"
+	"github.com/weirdb/weir/statequery"
+)
+
+// Node is a server, open. Run serves until its context ends; Close releases everything.
+type Node struct {
+	cfg     Config
+	storage *storage
+	worker  *worker.Worker
+	leader  *leader.Driver
+	grpc    *api.Server
+	gateway *gateway.Gateway
+	http    *http.Server
+
+	grpcListener, httpListener net.Listener
+}
+
+// drainTime is how long calls under way may take to end when the node stops. Longer than an append or a query takes,
+// shorter than what supervisors wait before they kill.
+const drainTime = 5 * time.Second
+
+// Open opens the data directory and listens. Nothing is served before Run.
+func Open(ctx context.Context, cfg Config) (_ *Node, err error) {
+	cfg.EnsureDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	n := &Node{cfg: cfg}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, n.Close())
+		}
+	}()
+	// Ports first: a taken one is the commonest mistake, and is reported before any data is touched.
+	if n.grpcListener, err = net.Listen("tcp", cfg.GRPCAddr); err != nil {
+		return nil, fmt.Errorf("listen for gRPC: %w", err)
+	}
+	if n.httpListener, err = net.Listen("tcp", cfg.HTTPAddr); err != nil {
+		return nil, fmt.Errorf("listen for HTTP: %w", err)
+	}
+	if n.storage, err = openStorage(ctx, &cfg); err != nil {
+		return nil, err
+	}
+	return n, n.assemble()
+}
+
+// assemble passes the parts of the node to each other.
+func (n *Node) assemble() error {
+	cfg, st := n.cfg, n.storage
+	group, err := st.groupID()
+	if err != nil {
+		return err
+	}
+	registry, figures := newRegistry()
+	cat := catalog.New()
+	n.worker = worker.New(worker.Config{Shards: st.shards, Meta: st.meta, Catalog: cat, Logger: cfg.Logger})
+	n.leader = leader.New(leader.Config{Node: cfg.NodeID, Meta: st.meta, Worker: n.worker, Metrics: figures, Logger: cfg.Logger})
+	if err := registry.Register(newGauges(st.meta, n.worker, st.shards)); err != nil {
+		return err
+	}
+	sources := service.QuerySources{Meta: st.meta, Cat: cat, Worker: n.worker, Shards: st.shards}
+	engine := statequery.New(statequery.Config{
+		Node: cfg.NodeID, Group: group, Shards: len(st.shards), Catalog: sources, Store: sources, Streams: sources, Leases: sources,
+	})
+	svc := service.New(service.Config{
+		Node: cfg.NodeID, Group: group, Meta: st.meta, Catalog: cat, Worker: n.worker, Shards: st.shards, Leader: n.leader,
+		Queries: engine, MetaStatus: n.metaStatus, StartedAt: time.Now().UnixMicro(), AllowFaults: cfg.FaultInjection, Logger: cfg.Logger,
+	})
+	if n.grpc, err = api.New(api.Config{
+		Group: group, Version: buildVersion(cfg.Version), Logger: cfg.Logger, Metrics: registry,
+		Reflection: cfg.Reflection, FaultInjection: cfg.FaultInjection,
+	}, svc.Backends()); err != nil {
+		return err
+	}
+	n.gateway, err = gateway.Open(gateway.Config{Serve: n.grpc.Serve, Ready: svc.Ready, Metrics: registry, Logger: cfg.Logger})
+	if err != nil {
+		return err
+	}
+	n.http = n.gateway.Server()
+	return nil
+}
+
+func (n *Node) metaStatus() api.RaftLog {
+	s := n.storage.group.Stats()
+	return api.RaftLog{
+		Group: "meta", Role: roleOf(s.State), Leader: n.storage.group.Leader(), Term: s.Term,
+		Applied: s.AppliedIndex, Last: s.LastIndex, Snapshot: s.SnapshotIndex,
+	}
+}
+
+func roleOf(state string) string {
+	switch state {
+	case "Leader":
+		return "leader"
+	case "Candidate":
+		return "candidate"
+	}
+	return "follower"
+}
+
+// buildVersion says what this binary is.
+func buildVersion(version string) api.Version {
+	v := api.Version{Version: version}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				v.Commit = s.Value
+			}
+		}
+	}
+	return v
+}
+
+// GRPCAddr and HTTPAddr return where the node listens.
+func (n *Node) GRPCAddr() string { return n.grpcListener.Addr().String() }
+
+// HTTPAddr returns where the node listens for HTTP.
+func (n *Node) HTTPAddr() string { return n.httpListener.Addr().String() }
+
+// Group returns the group's id.
+func (n *Node) Group() (dataflow.GroupID, error) { return n.storage.groupID() }
+
+// Run serves until ctx ends or a part fails, then drains: it stops taking calls first, and the tasks last, so that calls
+// under way still find what they read. Close must follow.
+func (n *Node) Run(ctx context.Context) error {
+	// The servers outlive ctx by the drain; the loops outlive the servers.
+	loops, stopLoops := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopLoops()
+	g, loops := errgroup.WithContext(loops)
+	g.Go(func() error { return n.worker.Run(loops) })
+	g.Go(func() error { return n.leader.Run(loops) })
+	g.Go(func() error { return n.storage.watch(loops) })
+	var servers errgroup.Group
+	failed := make(chan error, 2)
+	servers.Go(func() error {
+		if err := n.grpc.Serve(n.grpcListener); err != nil {
+			failed <- fmt.Errorf("serve gRPC: %w", err)
+		}
+		return nil
+	})
+	servers.Go(func() error {
+		if err := n.http.Serve(n.httpListener); !errors.Is(err, http.ErrServerClosed) {
+			failed <- fmt.Errorf("serve HTTP: %w", err)
+		}
+		return nil
+	})
+	n.cfg.Logger.Info("serving", slog.String("grpc", n.GRPCAddr()), slog.String("http", n.HTTPAddr()), slog.String("data", n.cfg.DataDir))
+	var err error
+	select {
+	case <-ctx.Done():
+	case <-loops.Done(): // a loop failed: its error is below
+	case err = <-failed:
+	}
+	n.drain(ctx)
+	_ = servers.Wait() // its functions return nil
+	stopLoops()
+	if lerr := g.Wait(); lerr != nil && !errors.Is(lerr, context.Canceled) {
+		err = errors.Join(err, lerr)
+	}
+	return err
+}
+
+// drain stops the servers: HTTP first, since its calls go through gRPC.
+func (n *Node) drain(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
+	defer cancel()
+	if err := n.http.Shutdown(ctx); err != nil {
+		_ = n.http.Close() // what is left is cut off
+	}
+	n.grpc.Stop(ctx)
+}
+
+// Close releases everything, in the reverse order of Open: the gateway's connection, the tasks, then the storage. It is
+// called after Run, or instead of it.
+func (n *Node) Close() error {
+	var errs []error
+	if n.gateway != nil {
+		errs = append(errs, n.gateway.Close())
+	}
+	if n.grpc != nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		n.grpc.Stop(ctx) // at once, when Run has not done it
+	}
+	if n.gateway != nil {
+		n.gateway.Wait()
+	}
+	for _, l := range []net.Listener{n.grpcListener, n.httpListener} {
+		if l != nil {
+			if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+				errs = append(errs, err)
+			}
+		}
+	}
+	if n.worker != nil {
+		n.worker.StopAll()
+	}
+	if n.storage != nil {
+		errs = append(errs, n.storage.close())
+	}
+	return errors.Join(errs...)
+}
