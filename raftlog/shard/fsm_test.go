@@ -25,11 +25,15 @@ func (s *entryMap) Entry(i dataflow.LogIndex) ([]byte, error) {
 
 func (s *entryMap) Retain(dataflow.LogIndex) {}
 
-// countingReplica counts the chunks it is given.
-type countingReplica struct{ chunks int }
+// countingReplica counts the chunks it is given, and keeps the last one.
+type countingReplica struct {
+	chunks int
+	last   []byte
+}
 
-func (r *countingReplica) ApplyChunk(dataflow.LogIndex, dataflow.DeltaID, int, []byte) error {
+func (r *countingReplica) ApplyChunk(_ dataflow.LogIndex, _ dataflow.DeltaID, _ int, data []byte) error {
 	r.chunks++
+	r.last = data
 	return nil
 }
 func (r *countingReplica) EndDelta(dataflow.LogIndex, dataflow.DeltaID, int, uint64) error {
@@ -184,3 +188,32 @@ var errWrite = errors.New("cannot write")
 type brokenWriter struct{}
 
 func (brokenWriter) Write([]byte) (int, error) { return 0, errWrite }
+
+func TestWhatIsKeptOfAnEntryIsACopy(t *testing.T) {
+	f, _, replica := testFSM()
+	f.Apply(1, appendEntry(nil, &beginIncarnation{pipeline: 1, min: 1}))
+	rows := appendEntry(nil, &appendRows{stream: 1, count: 1, rows: []byte("rows")})
+	chunk := appendEntry(nil, &deltaChunk{delta: dataflow.DeltaID{Pipeline: 1, Incarnation: 1, Seq: 1}, data: []byte("chunk")})
+	f.Apply(2, rows)
+	f.Apply(3, chunk)
+	clear(rows)
+	clear(chunk)
+	got, err := f.Read(1, 0, 1)
+	if err != nil || len(got) != 1 || string(got[0].Data) != "rows" {
+		t.Errorf("read %+v, %v", got, err)
+	}
+	if string(replica.last) != "chunk" {
+		t.Errorf("the replica has %q", replica.last)
+	}
+}
+
+func TestALargeSnapshotIsTakenMoreRarely(t *testing.T) {
+	f, _, _ := testFSM()
+	if got := f.snapshotAfter(); got != DefaultSnapshotBytes {
+		t.Errorf("after %d bytes without a snapshot", got)
+	}
+	f.mu.snapshot.size = DefaultSnapshotBytes
+	if got := f.snapshotAfter(); got != snapshotGrowth*DefaultSnapshotBytes {
+		t.Errorf("after %d bytes with a large one", got)
+	}
+}

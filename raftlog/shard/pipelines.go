@@ -155,14 +155,14 @@ func (p *pipelineDeltas) begin(index dataflow.LogIndex, c *beginIncarnation) (fr
 		return false, nil
 	case c.min == p.min:
 		return false, fmt.Errorf("%w: incarnation %d began from %s, not from %s", ErrDeltaOrder, c.min, p.base, c.base)
+	case c.base.Incarnation == c.min && c.base.Seq == 0 && p.begun == 0: // The empty state that it was deployed with.
 	case c.base.Incarnation >= c.min:
 		return false, fmt.Errorf("%w: incarnation %d cannot begin from %s", ErrDeltaOrder, c.min, c.base)
-	case !p.holds(c.base):
+	case !p.holds(c.base) || c.base.Incarnation > p.min && p.begun != 0:
 		return false, fmt.Errorf("%w: incarnation %d begins from %s, which is not in the log", ErrDeltaOrder, c.min, c.base)
 	}
-	p.deltas = slices.DeleteFunc(slices.Clone(p.deltas), func(d delta) bool {
-		return d.end == 0 || d.ref.Compare(c.base) > 0
-	})
+	// An open delta is the newest of its incarnation, so it comes after any base.
+	p.deltas = slices.DeleteFunc(p.deltas, func(d delta) bool { return d.ref.Compare(c.base) > 0 })
 	p.min, p.base, p.begun, p.next = c.min, c.base, index, 1
 	return true, nil
 }
@@ -184,9 +184,7 @@ func (p *pipelineDeltas) settleTo(index dataflow.LogIndex, c *settle) (fresh boo
 	case c.upTo.Incarnation > p.min || !p.holds(c.upTo):
 		return false, fmt.Errorf("%w: %s cannot be settled, it is not in the log", ErrDeltaOrder, c.upTo)
 	}
-	p.deltas = slices.DeleteFunc(slices.Clone(p.deltas), func(d delta) bool {
-		return d.end != 0 && d.ref.Compare(c.upTo) <= 0
-	})
+	p.deltas = slices.DeleteFunc(p.deltas, func(d delta) bool { return d.ref.Compare(c.upTo) <= 0 })
 	p.settled, p.settle = c.upTo, index
 	return true, nil
 }
