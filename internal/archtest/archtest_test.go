@@ -39,9 +39,10 @@ var law = map[string][]string{
 	"raftlog/shard":        {"raftlog", "raftlog/logstore"},
 	"sinks":                pure,
 	"proto":                {"proto"},
-	"clients":              {"proto", "clients", "dataflow/batch", "dataflow/key", "dataflow/expr"},
-	"node":                 {"node", "statequery", "raftlog", "sinks", "dataflow", "proto", "clients/go"},
-	"cmd":                  {"node", "clients", "dataflow", "proto", "cmd"},
+	"clients":              {"proto", "clients", "internal/wire", "dataflow/batch", "dataflow/key", "dataflow/expr"},
+	"node":                 {"node", "statequery", "raftlog", "sinks", "dataflow", "proto", "internal/wire", "clients/go"},
+	"cmd":                  {"node", "clients", "dataflow", "proto", "internal/wire", "cmd"},
+	"internal/wire":        {"proto", "dataflow/batch", "dataflow/expr"},
 	"internal":             {"node", "statequery", "raftlog", "sinks", "dataflow", "proto", "clients", "internal"},
 }
 

@@ -62,12 +62,7 @@ func DecodeColumns(schema dataflow.Schema, m *weirv1.ColumnBatch, field string) 
 	if total > dataflow.MaxBatchBytes {
 		return nil, tooLarge(at+"columns", "rows of %d bytes are over the limit of %d per append", total, dataflow.MaxBatchBytes)
 	}
-	if total > dataflow.MaxRowBytes {
-		if err := checkRowSizes(b, at); err != nil {
-			return nil, err
-		}
-	}
-	return b, nil
+	return b, checkRows(b, total)
 }
 
 type columnDecoder struct {
@@ -280,33 +275,26 @@ func (d *columnDecoder) numerics(field string, c dataflow.Column, v *batch.Vecto
 		if v.IsNull(i) {
 			continue
 		}
-		if msg := parseNumeric(&v.Decs[i], string(m.GetData()[offs[i]:offs[i+1]])); msg != "" {
+		n, msg := parseNumeric(string(m.GetData()[offs[i]:offs[i+1]]))
+		if msg != "" {
 			d.bad.addCell(i, c.Name, "%s", msg)
+			continue
 		}
+		v.Decs[i].Set(n)
 	}
 	return true
 }
 
 // nullVector returns n NULLs.
 func nullVector(t dataflow.Type, n int) *batch.Vector {
-	v := &batch.Vector{Type: t, Nulls: batch.NewBitmap(n)}
+	v := batch.NewVectorLen(t, n)
 	for i := range n {
-		v.Nulls.Set(i)
-	}
-	switch t {
-	case dataflow.TypeDouble:
-		v.Floats = make([]float64, n)
-	case dataflow.TypeText:
-		v.Offs = make([]uint32, n+1)
-	case dataflow.TypeNumeric:
-		v.Decs = make([]apd.Decimal, n)
-	default:
-		v.Ints = make([]int64, n)
+		v.SetNull(i)
 	}
 	return v
 }
 
-// vectorBytes is what a vector's values take, by the measure of MaxBatchBytes: 8 bytes per fixed value, 4 and the text
+// vectorBytes is what a vector's values take by the measure of MaxBatchBytes: 8 bytes per fixed value, 4 and the text
 // per TEXT. A NUMERIC counts by its digits.
 func vectorBytes(v *batch.Vector) int {
 	switch v.Type {
@@ -315,36 +303,19 @@ func vectorBytes(v *batch.Vector) int {
 	case dataflow.TypeNumeric:
 		n := 0
 		for i := range v.Decs {
-			n += numericBytes(&v.Decs[i])
+			n += v.RowBytes(i)
 		}
 		return n
-	case dataflow.TypeDouble:
-		return 8 * len(v.Floats)
 	}
-	return 8 * len(v.Ints)
+	return 8 * v.Len()
 }
 
-func numericBytes(d *apd.Decimal) int { return 8 + d.Coeff.BitLen()/8 }
-
-// checkRowSizes refuses a row over MaxRowBytes. Only a batch that large in all can have one.
-func checkRowSizes(b *batch.Batch, at string) error {
-	for i := range b.N {
-		size := 0
-		for _, v := range b.Cols {
-			switch v.Type {
-			case dataflow.TypeText:
-				size += 4 + int(v.Offs[i+1]-v.Offs[i])
-			case dataflow.TypeNumeric:
-				size += numericBytes(&v.Decs[i])
-			default:
-				size += 8
-			}
-		}
-		if size > dataflow.MaxRowBytes {
-			return tooLarge(fmt.Sprintf("%srows[%d]", at, i), "row %d has %d bytes, over the limit of %d per row", i, size, dataflow.MaxRowBytes)
-		}
+// checkRows refuses rows over MaxRowBytes. Only a batch that large in all can have one.
+func checkRows(b *batch.Batch, total int) error {
+	if total <= dataflow.MaxRowBytes {
+		return nil
 	}
-	return nil
+	return b.CheckRows()
 }
 
 // EncodeColumns returns rows from (inclusive) to (exclusive) of b as a message. The message shares memory with b where

@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"time"
-
-	"github.com/cockroachdb/apd/v3"
 
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/batch"
@@ -91,10 +88,7 @@ func newJSONDecoder(schema dataflow.Schema) *jsonDecoder {
 		seen: make([]int, len(schema))}
 	for i, c := range schema {
 		d.byName[c.Name] = i
-		d.cols[i] = &batch.Vector{Type: c.Type}
-		if c.Type == dataflow.TypeText {
-			d.cols[i].Offs = []uint32{0}
-		}
+		d.cols[i] = batch.NewVector(c.Type, 0)
 	}
 	return d
 }
@@ -142,7 +136,7 @@ func (d *jsonDecoder) object(s *jsonScanner) bool {
 			if c.NotNull {
 				d.bad.addCell(d.n, c.Name, "column %s is NOT NULL and missing", c.Name)
 			}
-			appendNull(d.cols[i], d.n)
+			d.cols[i].AppendNull()
 		}
 	}
 	d.n++
@@ -161,12 +155,12 @@ func (d *jsonDecoder) set(col int, kind jsonKind, text []byte) {
 		if c.NotNull {
 			d.bad.addCell(d.n, c.Name, "column %s is NOT NULL", c.Name)
 		}
-		appendNull(v, d.n)
+		v.AppendNull()
 		return
 	}
 	if msg := appendJSON(v, kind, text); msg != "" {
 		d.bad.addCell(d.n, c.Name, "%s", msg)
-		appendNull(v, d.n)
+		v.AppendNull()
 	}
 }
 
@@ -174,38 +168,12 @@ func (d *jsonDecoder) finish() (*batch.Batch, error) {
 	b := &batch.Batch{Schema: d.schema, N: d.n, Cols: d.cols}
 	total := 0
 	for _, v := range b.Cols {
-		if words := (d.n + 63) / 64; v.Nulls != nil && len(v.Nulls) < words {
-			v.Nulls = append(v.Nulls, make(batch.Bitmap, words-len(v.Nulls))...)
-		}
 		total += vectorBytes(v)
 	}
 	if total > dataflow.MaxBatchBytes {
 		return nil, tooLarge("rows", "rows of %d bytes are over the limit of %d per append", total, dataflow.MaxBatchBytes)
 	}
-	if total > dataflow.MaxRowBytes {
-		if err := checkRowSizes(b, ""); err != nil {
-			return nil, err
-		}
-	}
-	return b, nil
-}
-
-// appendNull appends row number row, a NULL.
-func appendNull(v *batch.Vector, row int) {
-	for len(v.Nulls) <= row/64 {
-		v.Nulls = append(v.Nulls, 0)
-	}
-	v.Nulls.Set(row)
-	switch v.Type {
-	case dataflow.TypeDouble:
-		v.Floats = append(v.Floats, 0)
-	case dataflow.TypeText:
-		v.Offs = append(v.Offs, uint32(len(v.Data)))
-	case dataflow.TypeNumeric:
-		v.Decs = append(v.Decs, apd.Decimal{})
-	default:
-		v.Ints = append(v.Ints, 0)
-	}
+	return b, checkRows(b, total)
 }
 
 // appendJSON appends a value that is not null. It returns what is wrong with it, having appended nothing then.
@@ -220,9 +188,9 @@ func appendJSON(v *batch.Vector, kind jsonKind, text []byte) string {
 			return wrong()
 		}
 		if text[0] == 't' {
-			v.Ints = append(v.Ints, 1)
+			v.AppendInt(1)
 		} else {
-			v.Ints = append(v.Ints, 0)
+			v.AppendInt(0)
 		}
 	case dataflow.TypeBigInt:
 		if kind != jsonNumber && kind != jsonString {
@@ -232,31 +200,31 @@ func appendJSON(v *batch.Vector, kind jsonKind, text []byte) string {
 		if err != nil {
 			return fmt.Sprintf("%s is not a whole number between -9223372036854775808 and 9223372036854775807", quoteShort(string(text)))
 		}
-		v.Ints = append(v.Ints, n)
+		v.AppendInt(n)
 	case dataflow.TypeDouble:
 		f, msg := parseDouble(kind, text)
 		if msg != "" {
 			return msg
 		}
-		v.Floats = append(v.Floats, f)
+		v.AppendFloat(f)
 	case dataflow.TypeNumeric:
 		if kind != jsonNumber && kind != jsonString {
 			return wrong()
 		}
-		v.Decs = append(v.Decs, apd.Decimal{})
-		if msg := parseNumeric(&v.Decs[len(v.Decs)-1], string(text)); msg != "" {
-			v.Decs = v.Decs[:len(v.Decs)-1]
+		n, msg := parseNumeric(string(text))
+		if msg != "" {
 			return msg
 		}
+		v.AppendDec(n)
 	case dataflow.TypeTimestamp:
 		if kind != jsonString {
 			return wrong() + "; write it as a string, for example \"2026-11-29T12:00:00Z\""
 		}
-		t, msg := ParseTimestamp(string(text))
+		t, msg := parseTimestamp(string(text))
 		if msg != "" {
 			return msg
 		}
-		v.Ints = append(v.Ints, t)
+		v.AppendInt(t)
 	case dataflow.TypeText:
 		if kind != jsonString {
 			return wrong()
@@ -264,8 +232,7 @@ func appendJSON(v *batch.Vector, kind jsonKind, text []byte) string {
 		if msg := describeBadText(text); msg != "" {
 			return msg
 		}
-		v.Data = append(v.Data, text...)
-		v.Offs = append(v.Offs, uint32(len(v.Data)))
+		v.AppendText(text)
 	default:
 		return fmt.Sprintf("columns of type %s cannot be filled from JSON", v.Type)
 	}
@@ -291,19 +258,4 @@ func parseDouble(kind jsonKind, text []byte) (float64, string) {
 		return 0, fmt.Sprintf("%s is out of range for DOUBLE PRECISION", quoteShort(string(text)))
 	}
 	return f, ""
-}
-
-// ParseTimestamp reads an RFC 3339 time, also with a space for the T, without seconds' fraction or zone (UTC then), or a
-// date alone. It returns microseconds since 1970 UTC, or what is wrong.
-func ParseTimestamp(s string) (int64, string) {
-	for _, layout := range [...]string{time.RFC3339Nano, "2006-01-02 15:04:05Z07:00", "2006-01-02 15:04:05Z07", "2006-01-02T15:04:05",
-		"2006-01-02 15:04:05", time.DateOnly} {
-		if t, err := time.Parse(layout, s); err == nil {
-			if us := t.Round(time.Microsecond).UnixMicro(); timestampInRange(us) {
-				return us, ""
-			}
-			return 0, fmt.Sprintf("%s is outside the years 1 to 9999", quoteShort(s))
-		}
-	}
-	return 0, fmt.Sprintf("%s is not a time such as 2026-11-29T12:00:00Z", quoteShort(s))
 }

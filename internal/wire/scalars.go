@@ -6,6 +6,9 @@ import (
 	"time"
 
 	"github.com/cockroachdb/apd/v3"
+
+	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/dataflow/expr"
 )
 
 // The timestamps that can be written as RFC 3339: years 1 to 9999.
@@ -20,74 +23,33 @@ func describeTimestampRange(micros int64) string {
 	return fmt.Sprintf("timestamp %d µs is outside the years 1 to 9999", micros)
 }
 
-// The largest NUMERIC that a row may bring. Why not larger: a short text such as 1e999999999 must not become a gigabyte
-// in the first addition. Why not smaller: PostgreSQL's declared precision goes up to 1000 digits.
-const (
-	maxNumericDigits = 1000
-	maxNumericText   = 2100
-)
+// maxNumericText bounds a NUMERIC's text. Why not larger: nobody has such a number, and parsing is not linear. Why not
+// smaller: PostgreSQL's declared precision goes up to 1000 digits on either side of the point.
+const maxNumericText = 2100
 
-// parseNumeric sets d from decimal text and returns what is wrong with it, or "".
-func parseNumeric(d *apd.Decimal, s string) string {
+// parseNumeric reads a NUMERIC and returns what is wrong with it, or "".
+func parseNumeric(s string) (*apd.Decimal, string) {
 	if len(s) > maxNumericText {
-		return fmt.Sprintf("a NUMERIC of %d characters is over the limit of %d digits", len(s), maxNumericDigits)
+		return nil, fmt.Sprintf("a NUMERIC of %d characters is over the limit of %d", len(s), maxNumericText)
 	}
-	switch strings.ToLower(s) {
-	case "nan":
-		d.Form, d.Exponent, d.Negative = apd.NaN, 0, false
-		d.Coeff.SetInt64(0)
-		return ""
+	v, err := expr.ParseValue(dataflow.TypeNumeric, s)
+	if err != nil {
+		return nil, err.Error()
 	}
-	if !isDecimal(s) {
-		return fmt.Sprintf("%s is not a NUMERIC", quoteShort(s))
-	}
-	if _, _, err := d.SetString(s); err != nil || d.Form != apd.Finite {
-		return fmt.Sprintf("%s is not a NUMERIC", quoteShort(s))
-	}
-	if n := int64(d.NumDigits()); d.Exponent < -maxNumericDigits || int64(d.Exponent)+n > maxNumericDigits || n > 2*maxNumericDigits {
-		return fmt.Sprintf("%s has more than %d digits before or after the point", quoteShort(s), maxNumericDigits)
-	}
-	if d.Exponent > 0 { // 1e3 is 1000: NUMERIC has no negative scale
-		var e apd.BigInt
-		e.Exp(apd.NewBigInt(10), apd.NewBigInt(int64(d.Exponent)), nil)
-		d.Coeff.Mul(&d.Coeff, &e)
-		d.Exponent = 0
-	}
-	if d.IsZero() {
-		d.Negative = false
-	}
-	return ""
+	return v.Dec, ""
 }
 
-// isDecimal reports whether s is [+-]digits[.digits][e[+-]digits] with at least one digit before the exponent.
-func isDecimal(s string) bool {
-	i, digits := 0, 0
-	if i < len(s) && (s[i] == '+' || s[i] == '-') {
-		i++
+// parseTimestamp reads a TIMESTAMPTZ in RFC 3339 or one of PostgreSQL's spellings, in microseconds since 1970 UTC, and
+// returns what is wrong with it, or "".
+func parseTimestamp(s string) (int64, string) {
+	v, err := expr.ParseValue(dataflow.TypeTimestamp, s)
+	if err != nil {
+		return 0, err.Error()
 	}
-	for ; i < len(s) && s[i] >= '0' && s[i] <= '9'; i++ {
-		digits++
+	if !timestampInRange(v.Int) {
+		return 0, fmt.Sprintf("%s is outside the years 1 to 9999", quoteShort(s))
 	}
-	if i < len(s) && s[i] == '.' {
-		for i++; i < len(s) && s[i] >= '0' && s[i] <= '9'; i++ {
-			digits++
-		}
-	}
-	if digits == 0 {
-		return false
-	}
-	if i < len(s) && (s[i] == 'e' || s[i] == 'E') {
-		i++
-		if i < len(s) && (s[i] == '+' || s[i] == '-') {
-			i++
-		}
-		if i == len(s) {
-			return false
-		}
-		for ; i < len(s) && s[i] >= '0' && s[i] <= '9'; i++ {
-		}
-	}
-	return i == len(s)
+	return v.Int, ""
 }
 
 // quoteShort quotes s for a message, cut to a readable length.

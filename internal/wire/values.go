@@ -1,8 +1,6 @@
 package wire
 
 import (
-	"github.com/cockroachdb/apd/v3"
-
 	"github.com/weirdb/weir/dataflow"
 	weirv1 "github.com/weirdb/weir/proto/weir/v1"
 )
@@ -106,8 +104,8 @@ func ValueFrom(m *weirv1.Value) (dataflow.Value, error) {
 		}
 		return dataflow.Timestamp(k.TimestampMicros), nil
 	case *weirv1.Value_Numeric:
-		d := new(apd.Decimal)
-		if msg := parseNumeric(d, k.Numeric); msg != "" {
+		d, msg := parseNumeric(k.Numeric)
+		if msg != "" {
 			return dataflow.Value{}, dataflow.Errorf(dataflow.ReasonKeyInvalid, "%s", msg)
 		}
 		return dataflow.Numeric(d), nil
