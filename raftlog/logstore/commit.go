@@ -287,10 +287,7 @@ func (s *Store) encodeEntries(r *request, effects []effect) (_ []effect, full bo
 		} else {
 			offset, size = s.w.add(&rec, l.Data)
 		}
-		if g.w.last == 0 {
-			g.w.first = l.Index
-		}
-		g.w.last = l.Index
+		g.w.stored(l.Index)
 		effects = append(effects, effect{group: g, index: l.Index, loc: loc{uint32(offset), uint32(size)}})
 	}
 	return effects, false, nil
@@ -339,10 +336,7 @@ func (s *Store) publish(effects []effect, count func(*Stats)) (superfluous bool)
 		p := &e.group.pub
 		if e.state == nil {
 			p.entries.put(e.index, s.active, e.loc)
-			if p.last == 0 {
-				p.first = e.index
-			}
-			p.last = e.index
+			p.stored(e.index)
 			continue
 		}
 		if s.mu.groups[e.group.name] == nil {

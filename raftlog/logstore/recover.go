@@ -283,14 +283,11 @@ func (s *Store) replay(seg *segment, r *placed) error {
 		if r.index == 0 || g.w.last != 0 && r.index != g.w.last+1 {
 			return bad("entry %d of %s follows entry %d", r.index, g.name, g.w.last)
 		}
-		if g.w.last == 0 {
-			g.w.first = r.index
-		}
-		g.w.last = r.index
+		g.w.stored(r.index)
 		g.pub.entries.put(r.index, seg, loc{uint32(r.offset), uint32(r.size)})
 	case kindTruncate:
 		g.w.first, g.w.last = r.index, r.term
-		g.pub.entries.cutAfter(g.w.last)
+		g.pub.entries.cutAfter(g.w.last) // of an emptied log, nothing is left
 	case kindStable:
 		if err := decodePairs(r.payload, g.w.kv); err != nil {
 			return bad("its stable record is damaged")

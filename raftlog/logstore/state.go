@@ -9,6 +9,9 @@ import (
 type groupState struct {
 	// first and last are the range that Raft has; both 0 when its log is empty.
 	first, last uint64
+	// start is the index that was stored first since the log was last empty. What older segments may still hold below it
+	// was forgotten.
+	start uint64
 	// floor is the index from which entries are retained whatever Raft deletes.
 	floor uint64
 	// kv is the stable store: Raft's term and vote.
@@ -16,11 +19,14 @@ type groupState struct {
 }
 
 // low returns the lowest index that is wanted: by Raft or by Retain.
-func (s *groupState) low() uint64 {
-	if s.first == 0 {
-		return s.floor
+func (s *groupState) low() uint64 { return max(s.start, min(s.first, s.floor)) }
+
+// stored takes note of an entry stored behind the last.
+func (s *groupState) stored(index uint64) {
+	if s.last == 0 {
+		s.first, s.start = index, index
 	}
-	return min(s.first, s.floor)
+	s.last = index
 }
 
 // appendState appends the payload of a state record.
@@ -30,6 +36,7 @@ func appendState(dst []byte, groups []*GroupLog) []byte {
 		dst = appendBytes(dst, []byte(g.name))
 		dst = binary.AppendUvarint(dst, g.w.first)
 		dst = binary.AppendUvarint(dst, g.w.last)
+		dst = binary.AppendUvarint(dst, g.w.start)
 		dst = binary.AppendUvarint(dst, g.w.floor)
 		dst = binary.AppendUvarint(dst, uint64(len(g.w.kv)))
 		dst = appendPairs(dst, g.w.kv)
@@ -51,7 +58,7 @@ func decodeState(b []byte) ([]namedState, error) {
 	for len(d.b) > 0 {
 		id := d.uvarint()
 		s := namedState{id: uint32(id), name: string(d.bytes())}
-		s.first, s.last, s.floor = d.uvarint(), d.uvarint(), d.uvarint()
+		s.first, s.last, s.start, s.floor = d.uvarint(), d.uvarint(), d.uvarint(), d.uvarint()
 		n := d.uvarint()
 		if d.bad || id > 1<<32-1 || s.name == "" || s.first > s.last || (s.first == 0) != (s.last == 0) || n > uint64(len(d.b)) {
 			return nil, errInvalid

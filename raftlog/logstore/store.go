@@ -139,6 +139,17 @@ func (s *Store) Group(name string) (*GroupLog, error) {
 	return s.mu.groups[name], nil
 }
 
+// Names returns the names of all groups, in the order of their creation.
+func (s *Store) Names() []string {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	names := make([]string, len(s.mu.list))
+	for i, g := range s.mu.list {
+		names[i] = g.name
+	}
+	return names
+}
+
 // Stats returns the store's figures.
 func (s *Store) Stats() Stats {
 	s.mu.RLock()
