@@ -214,7 +214,7 @@ func decodeBatch(b []byte, nonce uint64, at int64) ([]placed, int64, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	if size > int64(len(b)) || int64(count)*recordHead > size {
+	if size > int64(len(b)) || size%8 != 0 || int64(count)*recordHead > size {
 		return nil, 0, errInvalid
 	}
 	recs := make([]placed, 0, count)

@@ -265,7 +265,7 @@ func TestConcurrentGroupsShareWrites(t *testing.T) {
 		armed.Store(true)
 		var wg sync.WaitGroup
 		for _, g := range gs {
-			wg.Go(func() { store(t, g, 1, 20, 50) })
+			wg.Go(func() { store(t, g, 1, 5, 50) })
 		}
 		synctest.Wait() // the disk hangs in somebody's write; everybody else waits for the next
 		close(hold)
@@ -275,7 +275,7 @@ func TestConcurrentGroupsShareWrites(t *testing.T) {
 			t.Errorf("%d requests in %d writes, want %d in 2 at most", r, b, groups)
 		}
 		for _, g := range gs {
-			wantEntries(t, g, 1, 20, 50)
+			wantEntries(t, g, 1, 5, 50)
 		}
 	})
 }
