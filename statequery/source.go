@@ -31,8 +31,8 @@ type Catalog interface {
 	Cut(p *Pipeline, id dataflow.CheckpointID) (*dataflow.CheckpointCommit, error)
 	// Stage returns the stage behind a table; TABLE_NOT_FOUND.
 	Stage(p *Pipeline, table string) (*plan.Stage, error)
-	// Stages returns all stages that keep a table.
-	Stages(p *Pipeline) ([]*plan.Stage, error)
+	// TableNames returns the names of all tables, pipeline.table, for suggestions.
+	TableNames() []string
 	// Changed returns a channel that is closed when a pipeline may have changed after the call.
 	Changed() <-chan struct{}
 }

@@ -74,13 +74,20 @@ func (q QuerySources) Stage(p *statequery.Pipeline, table string) (*plan.Stage, 
 	return prog.Stage(table)
 }
 
-// Stages returns the stages that keep a table.
-func (q QuerySources) Stages(p *statequery.Pipeline) ([]*plan.Stage, error) {
-	prog, err := q.program(p)
-	if err != nil {
-		return nil, err
+// TableNames returns the names of all tables.
+func (q QuerySources) TableNames() []string {
+	st := q.Meta.State()
+	var names []string
+	for _, p := range st.PipelineList() {
+		prog, err := q.Cat.Program(st, p)
+		if err != nil {
+			continue // it cannot be suggested
+		}
+		for _, t := range prog.Tables() {
+			names = append(names, p.Name+"."+t.Name)
+		}
 	}
-	return prog.Tables(), nil
+	return names
 }
 
 // Changed returns a channel that is closed when the meta log's state is replaced.
