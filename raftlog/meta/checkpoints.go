@@ -218,19 +218,24 @@ func (s *State) expire() (any, error) {
 		}
 		p := *s.Pipelines[uid]
 		p.release(s.Now)
-		if end := s.claimEnd(&p); end != 0 && end <= s.Now {
-			p.ClaimExpired = true
-		}
+		p.ClaimExpired = p.ClaimExpired || s.claimExpires(&p, s.Now)
 		s.putPipeline(&p)
 	}
 	return none{}, nil
 }
 
-// expires reports whether Expire at the time now would change p.
+// expires reports whether an Expire at the time now would change p.
 func (s *State) expires(p *Pipeline, now int64) bool {
-	if end := s.claimEnd(p); end != 0 && end <= now && !p.ClaimExpired {
-		return true
-	}
+	return s.claimExpires(p, now) || p.releases(now)
+}
+
+func (s *State) claimExpires(p *Pipeline, now int64) bool {
+	end := s.claimEnd(p)
+	return end != 0 && end <= now && !p.ClaimExpired
+}
+
+// releases reports whether release at the time now would drop something.
+func (p *Pipeline) releases(now int64) bool {
 	if slices.ContainsFunc(p.Leases, func(l Lease) bool { return l.ExpiresAt <= now }) {
 		return true
 	}
@@ -242,11 +247,12 @@ func (s *State) expires(p *Pipeline, now int64) bool {
 	return false
 }
 
-// ExpireDue reports whether Log.Expire at the time now (µs since 1970) would let go of something.
+// ExpireDue reports whether Log.Expire is due at the time now (µs since 1970). Leases and cuts are let go by the commits
+// of a busy pipeline anyway, so it waits another KeepSuperseded for these before it asks for an entry of its own.
 func (s *State) ExpireDue(now int64) bool {
 	now = max(now, s.Now)
 	for _, p := range s.Pipelines {
-		if s.expires(p, now) {
+		if s.claimExpires(p, now) || p.releases(now-KeepSuperseded.Microseconds()) {
 			return true
 		}
 	}
