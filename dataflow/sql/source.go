@@ -76,7 +76,7 @@ func (s *Source) place(e *dataflow.Error, at Span) *dataflow.Error {
 }
 
 // excerptWidth is how many characters of a long line an excerpt shows.
-const excerptWidth = 100
+const excerptWidth = 120
 
 // Excerpt returns the line that at starts in and, below it, carets under the part of it that at covers:
 //
@@ -118,16 +118,21 @@ func (s *Source) Excerpt(at Span) string {
 
 // shorten cuts a long line so that the middle part, or its start, stays in view.
 func shorten(head, mid, tail string) (string, string, string) {
-	if r := []rune(mid); len(r) > excerptWidth/2 {
-		mid, tail = string(r[:excerptWidth/2]), "…"
+	h, m, t := []rune(head), []rune(mid), []rune(tail)
+	if len(h)+len(m)+len(t) <= excerptWidth {
+		return head, mid, tail
 	}
-	if r := []rune(head); len(r) > excerptWidth/2 {
-		head = "…" + string(r[len(r)-excerptWidth/2:])
+	const part = excerptWidth / 2
+	if len(m) > part {
+		mid, t = string(m[:part]), append(m[part:], t...)
 	}
-	if r := []rune(tail); len(r) > excerptWidth/2 {
-		tail = string(r[:excerptWidth/2]) + "…"
+	if len(h) > part {
+		head = "…" + string(h[len(h)-part:])
 	}
-	return head, mid, tail
+	if len(t) > part {
+		t = append(t[:part:part], '…')
+	}
+	return head, mid, string(t)
 }
 
 // printable replaces what would disturb a terminal.
@@ -152,4 +157,25 @@ func width(r rune) int {
 		return 2
 	}
 	return 1
+}
+
+// Span returns the place at a line and column, both from 1: the inverse of Position. It ends where the word there ends.
+func (s *Source) Span(line, column int) Span {
+	from := 0
+	for ; line > 1; line-- {
+		i := strings.IndexByte(s.text[from:], '\n')
+		if i < 0 {
+			break
+		}
+		from += i + 1
+	}
+	for ; column > 1 && from < len(s.text); column-- {
+		_, size := utf8.DecodeRuneInString(s.text[from:])
+		from += size
+	}
+	to := from
+	for to < len(s.text) && (isLetter(s.text[to]) || isDigit(s.text[to])) {
+		to++
+	}
+	return Span{from, to}
 }

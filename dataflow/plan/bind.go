@@ -1,0 +1,320 @@
+package plan
+
+import (
+	"strconv"
+
+	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/dataflow/expr"
+	"github.com/weirdb/weir/dataflow/sql"
+)
+
+// binder turns expressions of the syntax tree into typed expressions over the columns of a scope.
+type binder struct {
+	src   *sql.Source
+	scope *scope
+	// group is set where the rows are groups: key columns and aggregates are all there is. Nil elsewhere.
+	group *grouping
+	// noAggregate says why an aggregate cannot stand here; "" where group decides.
+	noAggregate string
+	// noNow says why now() cannot stand here; "" if it can.
+	noNow string
+}
+
+// errorf makes a SQL_TYPE error that points at a piece of the text.
+func (b *binder) errorf(at sql.Span, format string, args ...any) error {
+	return b.src.Errorf(dataflow.ReasonSQLType, at, format, args...)
+}
+
+// refuse makes a SQL_UNSUPPORTED error that points at a piece of the text.
+func (b *binder) refuse(at sql.Span, format string, args ...any) error {
+	return b.src.Errorf(dataflow.ReasonSQLUnsupported, at, format, args...)
+}
+
+// bind returns e as a typed expression. Errors have a place.
+func (b *binder) bind(e sql.Expr) (expr.Expr, error) {
+	if b.group != nil {
+		if key := b.group.key(b, e); key != nil {
+			return key, nil
+		}
+	}
+	switch e := e.(type) {
+	case *sql.Name:
+		return b.name(e)
+	case *sql.Literal:
+		return b.literal(e)
+	case *sql.Unary:
+		return b.call(e.At, unaryName(e.Op), e.X)
+	case *sql.Binary:
+		return b.binary(e)
+	case *sql.Between:
+		return b.between(e)
+	case *sql.In:
+		return b.call(e.OpAt, negated("in", e.Not), append([]sql.Expr{e.X}, e.List...)...)
+	case *sql.Like:
+		return b.like(e)
+	case *sql.Is:
+		kind := [...]string{sql.IsNull: "null", sql.IsTrue: "true", sql.IsFalse: "false", sql.IsUnknown: "unknown"}[e.Kind]
+		return b.call(e.At, "is "+negated(kind, e.Not), e.X)
+	case *sql.Distinct:
+		return b.call(e.OpAt, "is "+negated("distinct from", e.Not), e.L, e.R)
+	case *sql.Case:
+		return b.caseExpr(e)
+	case *sql.Cast:
+		return b.cast(e)
+	case *sql.Call:
+		return b.function(e)
+	}
+	return nil, b.errorf(e.Span(), "an expression of this kind is not supported")
+}
+
+func negated(name string, not bool) string {
+	if not {
+		return "not " + name
+	}
+	return name
+}
+
+func unaryName(op string) string {
+	if op == "NOT" {
+		return "not"
+	}
+	return op
+}
+
+// bindBool binds a condition; clause names it in errors.
+func (b *binder) bindBool(e sql.Expr, clause string) (expr.Expr, error) {
+	x, err := b.bind(e)
+	if err != nil {
+		return nil, err
+	}
+	if x.Type() != dataflow.TypeBool && x.Type() != dataflow.TypeUnknown {
+		if _, literal := e.(*sql.Literal); !literal {
+			return nil, b.errorf(e.Span(), "%s takes a BOOLEAN condition, this is %s", clause, x.Type())
+		}
+	}
+	cond, err := expr.Coerce(x, dataflow.TypeBool)
+	if err != nil {
+		return nil, b.src.At(err, e.Span())
+	}
+	return cond, nil
+}
+
+func (b *binder) all(list []sql.Expr) ([]expr.Expr, error) {
+	out := make([]expr.Expr, len(list))
+	for i, e := range list {
+		var err error
+		if out[i], err = b.bind(e); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// call binds the arguments and calls the function or operator called name; at is where its errors point.
+func (b *binder) call(at sql.Span, name string, list ...sql.Expr) (expr.Expr, error) {
+	args, err := b.all(list)
+	if err != nil {
+		return nil, err
+	}
+	return b.newCall(at, name, args...)
+}
+
+func (b *binder) newCall(at sql.Span, name string, args ...expr.Expr) (expr.Expr, error) {
+	x, err := expr.NewCall(name, args...)
+	if err != nil {
+		return nil, b.src.At(err, at)
+	}
+	return x, nil
+}
+
+func (b *binder) name(n *sql.Name) (expr.Expr, error) {
+	c, err := b.scope.resolve(b.src, n)
+	if err != nil {
+		return nil, err
+	}
+	if b.group != nil {
+		return nil, b.errorf(n.At, "column %q must stand in GROUP BY or inside an aggregate such as max(%s)", c.name, c.name)
+	}
+	return c.expr, nil
+}
+
+func (b *binder) literal(l *sql.Literal) (expr.Expr, error) {
+	switch l.Kind {
+	case sql.LiteralTrue, sql.LiteralFalse:
+		return expr.NewConst(dataflow.Bool(l.Kind == sql.LiteralTrue)), nil
+	case sql.LiteralString:
+		return expr.NewConst(dataflow.Text(l.Text)), nil
+	case sql.LiteralInteger:
+		if i, err := strconv.ParseInt(l.Text, 10, 64); err == nil {
+			return expr.NewConst(dataflow.BigInt(i)), nil
+		}
+		fallthrough
+	case sql.LiteralDecimal:
+		v, err := expr.ParseValue(dataflow.TypeNumeric, l.Text)
+		if err != nil {
+			return nil, b.src.At(err, l.At)
+		}
+		return expr.NewConst(v), nil
+	}
+	return expr.NewConst(dataflow.NullValue(dataflow.TypeUnknown)), nil
+}
+
+// binary binds an operator. A chain of the same AND or OR is one call, so that long conditions do not nest.
+func (b *binder) binary(e *sql.Binary) (expr.Expr, error) {
+	switch e.Op {
+	case "AND", "OR":
+		var args []expr.Expr
+		for _, part := range flatten(e, e.Op) {
+			x, err := b.bindBool(part, e.Op)
+			if err != nil {
+				return nil, err
+			}
+			args = append(args, x)
+		}
+		name := "and"
+		if e.Op == "OR" {
+			name = "or"
+		}
+		return b.newCall(e.OpAt, name, args...)
+	case "~~", "!~~", "~~*", "!~~*":
+		name := map[string]string{"~~": "like", "!~~": "not like", "~~*": "ilike", "!~~*": "not ilike"}[e.Op]
+		return b.call(e.OpAt, name, e.L, e.R)
+	case "^@":
+		return b.call(e.OpAt, "starts_with", e.L, e.R)
+	}
+	return b.call(e.OpAt, e.Op, e.L, e.R)
+}
+
+// flatten returns the parts of a left-deep chain a op b op c, in order.
+func flatten(e *sql.Binary, op string) []sql.Expr {
+	var reversed []sql.Expr
+	for {
+		reversed = append(reversed, e.R)
+		l, ok := e.L.(*sql.Binary)
+		if !ok || l.Op != op {
+			reversed = append(reversed, e.L)
+			break
+		}
+		e = l
+	}
+	parts := make([]sql.Expr, len(reversed))
+	for i, p := range reversed {
+		parts[len(parts)-1-i] = p
+	}
+	return parts
+}
+
+// between binds BETWEEN. SYMMETRIC means either order of the bounds.
+func (b *binder) between(e *sql.Between) (expr.Expr, error) {
+	args, err := b.all([]sql.Expr{e.X, e.Lo, e.Hi})
+	if err != nil {
+		return nil, err
+	}
+	name := negated("between", e.Not)
+	x, err := b.newCall(e.OpAt, name, args...)
+	if err != nil || !e.Symmetric {
+		return x, err
+	}
+	y, err := b.newCall(e.OpAt, name, args[0], args[2], args[1])
+	if err != nil {
+		return nil, err
+	}
+	if e.Not {
+		return b.newCall(e.OpAt, "and", x, y)
+	}
+	return b.newCall(e.OpAt, "or", x, y)
+}
+
+func (b *binder) like(e *sql.Like) (expr.Expr, error) {
+	name := "like"
+	if e.Insensitive {
+		name = "ilike"
+	}
+	args := []sql.Expr{e.X, e.Pattern}
+	if e.Escape != nil {
+		args = append(args, e.Escape)
+	}
+	return b.call(e.OpAt, negated(name, e.Not), args...)
+}
+
+// caseExpr binds both forms of CASE: CASE x WHEN y is CASE WHEN x = y.
+func (b *binder) caseExpr(e *sql.Case) (expr.Expr, error) {
+	var operand expr.Expr
+	if e.Operand != nil {
+		var err error
+		if operand, err = b.bind(e.Operand); err != nil {
+			return nil, err
+		}
+	}
+	whens := make([]expr.When, len(e.Whens))
+	for i, w := range e.Whens {
+		var cond expr.Expr
+		var err error
+		if operand == nil {
+			cond, err = b.bindBool(w.Cond, "WHEN")
+		} else if cond, err = b.bind(w.Cond); err == nil {
+			cond, err = b.newCall(w.Cond.Span(), "=", operand, cond)
+		}
+		if err != nil {
+			return nil, err
+		}
+		then, err := b.bind(w.Result)
+		if err != nil {
+			return nil, err
+		}
+		whens[i] = expr.When{Cond: cond, Then: then}
+	}
+	var els expr.Expr
+	if e.Else != nil {
+		var err error
+		if els, err = b.bind(e.Else); err != nil {
+			return nil, err
+		}
+	}
+	x, err := expr.NewCase(whens, els)
+	if err != nil {
+		return nil, b.src.At(err, e.At)
+	}
+	return x, nil
+}
+
+func (b *binder) cast(e *sql.Cast) (expr.Expr, error) {
+	t, err := typeOf(b.src, e.Type)
+	if err != nil {
+		return nil, err
+	}
+	x, err := b.bind(e.X)
+	if err != nil {
+		return nil, err
+	}
+	y, err := expr.NewCast(x, t)
+	if err != nil {
+		return nil, b.src.At(err, e.At)
+	}
+	return y, nil
+}
+
+// typeOf returns the type that a name means.
+func typeOf(src *sql.Source, n sql.TypeName) (dataflow.Type, error) {
+	for _, t := range []dataflow.Type{dataflow.TypeBool, dataflow.TypeBigInt, dataflow.TypeDouble, dataflow.TypeText, dataflow.TypeTimestamp, dataflow.TypeNumeric, dataflow.TypeInterval} {
+		if t.String() != n.Name {
+			continue
+		}
+		if !n.Array {
+			return t, nil
+		}
+		if t == dataflow.TypeText {
+			return dataflow.TypeTextArray, nil
+		}
+		return 0, src.Errorf(dataflow.ReasonSQLUnsupported, n.At, "arrays of %s are not there yet, only TEXT[]", n.Name)
+	}
+	return 0, src.Errorf(dataflow.ReasonSQLType, n.At, "there is no type %s", n.Name)
+}
+
+// settle gives a bare literal the type that it has when nothing asks for one: TEXT.
+func settle(x expr.Expr) (expr.Expr, error) {
+	if _, constant := x.(*expr.Const); constant && (x.Type() == dataflow.TypeUnknown || x.Type() == dataflow.TypeText) {
+		return expr.NewCast(x, dataflow.TypeText)
+	}
+	return x, nil
+}

@@ -1,0 +1,171 @@
+package plan
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/dataflow/agg"
+	"github.com/weirdb/weir/dataflow/expr"
+	"github.com/weirdb/weir/dataflow/sql"
+)
+
+// refusedFunction returns what to write instead of a function that other systems have, or why it is not there; "" for
+// all others.
+func refusedFunction(name string) string {
+	switch name {
+	case "unnest", "regexp_split_to_table", "string_to_table":
+		return "it makes rows: write it in FROM, FROM s, " + name + "(…) AS t(x)"
+	case "generate_series", "json_array_elements", "jsonb_array_elements", "regexp_matches":
+		return "it makes rows, which is not there yet"
+	case "row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead", "first_value", "last_value", "nth_value":
+		return "window functions are not there yet; group by date_trunc or date_bin of a time for one row per span"
+	case "tumble", "hop", "session", "tumble_start", "tumble_end":
+		return "windows are not there yet; group by date_trunc or date_bin of a time"
+	case "array_agg", "string_agg", "json_agg", "jsonb_agg", "json_object_agg", "group_concat", "listagg", "array_collect":
+		return "aggregates that collect values are not there yet; there are count, sum, avg, min and max"
+	case "stddev", "stddev_pop", "stddev_samp", "variance", "var_pop", "var_samp", "corr", "covar_pop", "covar_samp", "regr_slope", "percentile_cont",
+		"percentile_disc", "mode", "median", "bit_and", "bit_or", "bit_xor", "approx_count_distinct", "any_value", "first", "last", "arg_min", "arg_max", "min_by", "max_by":
+		return "this aggregate is not there yet; there are count, sum, avg, min and max"
+	case "bool_and", "every":
+		return "not there yet: write min(CASE WHEN … THEN 1 ELSE 0 END) = 1"
+	case "bool_or":
+		return "not there yet: write max(CASE WHEN … THEN 1 ELSE 0 END) = 1"
+	case "ifnull", "nvl", "isnull":
+		return "write coalesce(x, y)"
+	case "if", "iif", "decode":
+		return "write CASE WHEN … THEN … ELSE … END"
+	case "count_if", "countif":
+		return "write count(*) FILTER (WHERE …)"
+	case "len", "strlen":
+		return "write length(x)"
+	case "ucase":
+		return "write upper(x)"
+	case "lcase":
+		return "write lower(x)"
+	case "charindex", "instr", "locate":
+		return "write strpos(text, part)"
+	case "getdate", "sysdate", "curdate", "unix_timestamp", "systimestamp":
+		return "write now()"
+	case "dateadd", "date_add", "date_sub", "timestampadd":
+		return "write x + INTERVAL '1 day'"
+	case "datediff", "date_diff", "timestampdiff":
+		return "write extract(epoch FROM a) - extract(epoch FROM b)"
+	case "year", "month", "day", "hour", "minute", "second", "dayofweek":
+		return "write extract(" + name + " FROM x)"
+	case "regexp_like", "rlike":
+		return "write x ~ 'regular expression'"
+	case "json_extract", "json_value", "get_json_object":
+		return "JSON is not there yet: give the stream a column for each field"
+	case "date":
+		return "there is no type DATE yet: write date_trunc('day', x)"
+	case "nextval", "currval":
+		return "there are no sequences: every stream has _shard and _offset"
+	case "grouping":
+		return "grouping sets are not there yet"
+	}
+	return ""
+}
+
+// isNow reports whether a function gives the time of the row or query.
+func isNow(name string) bool {
+	switch name {
+	case "now", "transaction_timestamp", "statement_timestamp":
+		return true
+	}
+	return false
+}
+
+// function binds a call.
+func (b *binder) function(c *sql.Call) (expr.Expr, error) {
+	name := c.Func.Name
+	if agg.IsAggregate(name) {
+		return b.aggregate(c)
+	}
+	if instead := refusedFunction(name); instead != "" {
+		return nil, b.refuse(c.Func.At, "%s(…): %s", name, instead)
+	}
+	switch {
+	case c.Star:
+		return nil, b.errorf(c.At, "%s(*): only count takes *", name)
+	case c.Distinct:
+		return nil, b.errorf(c.At, "DISTINCT stands in aggregates only, and %s is not one", name)
+	case c.Filter != nil:
+		return nil, b.errorf(c.Filter.Span(), "FILTER stands behind aggregates only, and %s is not one", name)
+	case isNow(name) && b.noNow != "":
+		return nil, b.refuse(c.At, "%s", b.noNow)
+	}
+	args, err := b.all(c.Args)
+	if err != nil {
+		return nil, err
+	}
+	x, err := expr.NewCall(name, args...)
+	if err != nil {
+		var e *dataflow.Error
+		if errors.As(err, &e) && strings.Contains(e.Hint, "docs/sql.md") {
+			// Nothing is near among the functions; perhaps an aggregate is.
+			if n := sql.Nearest(name, []string{"count", "sum", "avg", "min", "max"}); n != "" {
+				e.Hint = "did you mean " + n + "?"
+			}
+		}
+		return nil, b.src.At(err, c.Func.At)
+	}
+	return x, nil
+}
+
+// aggregate binds a call of an aggregate: its result is a column of the groups' rows.
+func (b *binder) aggregate(c *sql.Call) (expr.Expr, error) {
+	name := c.Func.Name
+	if b.group == nil {
+		why := b.noAggregate
+		if why == "" {
+			why = "an aggregate cannot stand here"
+		}
+		return nil, b.errorf(c.At, "%s(…): %s", name, why)
+	}
+	if c.Distinct && name != "min" && name != "max" { // min and max of distinct values are those of all values
+		return nil, b.refuse(c.At, "%s(DISTINCT …) is not there yet: write a subquery, SELECT k, %s(x) FROM (SELECT DISTINCT k, x FROM …) AS d GROUP BY k", name, name)
+	}
+	if !c.Star && len(c.Args) != 1 {
+		return nil, b.errorf(c.At, "%s takes one argument, here are %d%s", name, len(c.Args), countHint(name, len(c.Args)))
+	}
+	inner := *b
+	inner.group, inner.noAggregate = nil, "aggregates cannot nest: write the inner one in a subquery"
+	inner.noNow = b.group.noNowInside
+	var arg expr.Expr
+	if !c.Star {
+		x, err := inner.bind(c.Args[0])
+		if err != nil {
+			return nil, err
+		}
+		if arg, err = settle(x); err != nil {
+			return nil, b.src.At(err, c.Args[0].Span())
+		}
+	}
+	if c.Filter != nil {
+		cond, err := inner.bindBool(c.Filter, "FILTER (WHERE …)")
+		if err != nil {
+			return nil, err
+		}
+		if arg, err = filtered(cond, arg); err != nil {
+			return nil, b.src.At(err, c.Filter.Span())
+		}
+	}
+	return b.group.add(b, c, arg)
+}
+
+func countHint(name string, args int) string {
+	if name == "count" && args == 0 {
+		return ": write count(*)"
+	}
+	return ""
+}
+
+// filtered returns CASE WHEN cond THEN arg END: the aggregates leave NULL out, so that is what FILTER means. For
+// count(*) the argument is a constant.
+func filtered(cond, arg expr.Expr) (expr.Expr, error) {
+	if arg == nil {
+		arg = expr.NewConst(dataflow.Bool(true))
+	}
+	return expr.NewCase([]expr.When{{Cond: cond, Then: arg}}, nil)
+}

@@ -1,0 +1,154 @@
+package plan
+
+import (
+	"bytes"
+	"container/heap"
+	"slices"
+
+	"github.com/weirdb/weir/dataflow/batch"
+	"github.com/weirdb/weir/dataflow/key"
+)
+
+// sorter orders rows. With keep set it holds only the first keep rows (top k).
+//
+// Rows are compared by bytes: each column of ORDER BY is encoded as a key part, inverted for DESC, behind a byte that says
+// where NULL goes. Rows that are equal in these are ordered by all their columns, so that the same rows come in the same
+// order whatever order they were pushed in.
+type sorter struct {
+	next  step
+	mem   *budget
+	order []orderBy
+	keep  int64 // noLimit: all
+
+	rows   sortRows // a heap, last row first, once len(rows) == keep
+	stored []*batch.Batch
+	count  int // rows in stored
+	buf    []byte
+}
+
+// sortRow is one row that is held.
+type sortRow struct {
+	key    []byte
+	stored int32 // index of its batch in sorter.stored
+	row    int32
+	bytes  int64
+}
+
+// sortRowOverhead is about what a row needs besides its key and columns.
+const sortRowOverhead = 64
+
+func (s *sorter) push(b *batch.Batch) error {
+	var admitted []int32
+	first := len(s.stored)
+	for i := range b.N {
+		s.buf = s.appendKey(s.buf[:0], b, i)
+		if s.keep != noLimit && int64(len(s.rows)) >= s.keep {
+			if s.keep == 0 || bytes.Compare(s.buf, s.rows[0].key) >= 0 {
+				continue
+			}
+			s.mem.give(s.rows[0].bytes)
+			heap.Pop(&s.rows)
+		}
+		r := sortRow{key: bytes.Clone(s.buf), stored: int32(first), row: int32(len(admitted))}
+		r.bytes = int64(len(r.key) + b.RowBytes(i) + sortRowOverhead)
+		if err := s.mem.take(r.bytes); err != nil {
+			return err
+		}
+		admitted = append(admitted, int32(i))
+		if s.keep == noLimit {
+			s.rows = append(s.rows, r)
+		} else {
+			heap.Push(&s.rows, r)
+		}
+	}
+	if len(admitted) == 0 {
+		return nil
+	}
+	if len(admitted) < b.N {
+		b = b.Select(admitted)
+	}
+	s.stored = append(s.stored, b)
+	s.count += b.N
+	if s.count > 2*len(s.rows)+4*batch.TargetRows {
+		s.compact(b)
+	}
+	return nil
+}
+
+// appendKey appends the bytes that row i is ordered by.
+func (s *sorter) appendKey(dst []byte, b *batch.Batch, i int) []byte {
+	for _, o := range s.order {
+		v := b.Cols[o.col]
+		null := v.IsNull(i)
+		if null == o.nullsFirst {
+			dst = append(dst, 0)
+		} else {
+			dst = append(dst, 1)
+		}
+		if null {
+			continue
+		}
+		from := len(dst)
+		dst = key.AppendVector(dst, v, i)
+		if o.desc {
+			for j := from; j < len(dst); j++ {
+				dst[j] = ^dst[j]
+			}
+		}
+	}
+	for _, v := range b.Cols {
+		dst = key.AppendVector(dst, v, i)
+	}
+	return dst
+}
+
+// compact copies the rows that are still held into one batch.
+func (s *sorter) compact(like *batch.Batch) {
+	kept := batch.NewBatch(like.Schema)
+	for i := range s.rows {
+		r := &s.rows[i]
+		s.append(kept, *r)
+		r.stored, r.row = 0, int32(kept.N-1)
+	}
+	s.stored, s.count = []*batch.Batch{kept}, kept.N
+}
+
+func (s *sorter) append(to *batch.Batch, r sortRow) {
+	for j, v := range to.Cols {
+		v.AppendFrom(s.stored[r.stored].Cols[j], int(r.row))
+	}
+	to.N++
+}
+
+func (s *sorter) finish() error {
+	slices.SortFunc(s.rows, func(a, b sortRow) int { return bytes.Compare(a.key, b.key) })
+	for part := range slices.Chunk(s.rows, batch.TargetRows) {
+		if s.next.done() {
+			break
+		}
+		b := batch.NewBatch(s.stored[0].Schema)
+		for _, r := range part {
+			s.append(b, r)
+		}
+		if err := s.next.push(b); err != nil {
+			return err
+		}
+	}
+	return s.next.finish()
+}
+
+func (s *sorter) done() bool { return s.next.done() }
+
+// sortRows is a heap with the last row on top.
+type sortRows []sortRow
+
+func (r sortRows) Len() int           { return len(r) }
+func (r sortRows) Less(i, j int) bool { return bytes.Compare(r[i].key, r[j].key) > 0 }
+func (r sortRows) Swap(i, j int)      { r[i], r[j] = r[j], r[i] }
+func (r *sortRows) Push(x any)        { *r = append(*r, x.(sortRow)) }
+func (r *sortRows) Pop() any {
+	old := *r
+	x := old[len(old)-1]
+	*r = old[:len(old)-1]
+	return x
+}

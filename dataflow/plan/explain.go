@@ -1,0 +1,178 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/dataflow/agg"
+	"github.com/weirdb/weir/dataflow/expr"
+)
+
+// Explain prints a plan for people and for tests. Two plans with the same text are equal.
+func Explain(p *Plan) string {
+	var b strings.Builder
+	for _, o := range p.Options {
+		fmt.Fprintf(&b, "set %s = %s\n", o.Name, quoted(o.Value))
+	}
+	for _, s := range p.Declared {
+		b.WriteString("declare " + explainStream(s) + "\n")
+	}
+	for _, s := range p.Reads {
+		b.WriteString("read " + explainStream(s) + "\n")
+	}
+	for _, s := range p.Stages {
+		explainStage(&b, p, s)
+	}
+	return b.String()
+}
+
+func explainStream(s Stream) string {
+	text := s.Name + " " + s.Schema.String()
+	if len(s.PartitionBy) > 0 {
+		names := make([]string, len(s.PartitionBy))
+		for i, c := range s.PartitionBy {
+			names[i] = s.Schema[c].Name
+		}
+		text += " partition by " + quoteList(names)
+	}
+	for _, o := range s.Options {
+		text += " " + o.Name + "=" + quoted(o.Value)
+	}
+	return text
+}
+
+func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
+
+func explainStage(b *strings.Builder, p *Plan, s *Stage) {
+	kind := "aggregate"
+	if s.Kind == StageUpsert {
+		kind = "upsert"
+	}
+	fmt.Fprintf(b, "stage %d %s: %s by %s\n", s.ID, stageName(s), kind, s.Key)
+	for _, in := range s.Inputs {
+		explainInput(b, p, in)
+	}
+	row := s.Row()
+	for i, a := range s.Aggs {
+		fmt.Fprintf(b, "  %s = %s\n", row[len(s.Key)+i].Name, explainAgg(s, a))
+	}
+	if s.Having != nil {
+		fmt.Fprintf(b, "  having %s\n", s.Having)
+	}
+	for i, c := range s.Schema {
+		keyPart := ""
+		for k, at := range s.KeyCols {
+			if at == i {
+				keyPart = fmt.Sprintf(" (key %d)", k+1)
+			}
+		}
+		fmt.Fprintf(b, "  column %s %s = %s%s\n", c.Name, c.Type, s.Output[i], keyPart)
+	}
+}
+
+// explainAgg names an aggregate by the expression that it folds.
+func explainAgg(s *Stage, a agg.Spec) string {
+	if a.Arg < 0 {
+		return "count(*)"
+	}
+	arg := fmt.Sprintf("#%d", a.Arg)
+	for _, in := range s.Inputs {
+		if p, ok := lastOp(in).(*Project); ok && a.Arg < len(p.Exprs) {
+			arg = p.Exprs[a.Arg].String()
+		}
+	}
+	return fmt.Sprintf("%s(%s) %s", a.Fn, arg, a.Out)
+}
+
+func lastOp(in *Input) Op {
+	if len(in.Chain) == 0 {
+		return nil
+	}
+	return in.Chain[len(in.Chain)-1]
+}
+
+func stageName(s *Stage) string {
+	if s.Name == "" {
+		return "(internal)"
+	}
+	return s.Name
+}
+
+func explainInput(b *strings.Builder, p *Plan, in *Input) {
+	switch {
+	case in.FromStage:
+		fmt.Fprintf(b, "  from stage %d %s\n", in.From, stageName(p.Stages[in.From]))
+	case in.Pseudo:
+		fmt.Fprintf(b, "  from stream %s with _append_time, _shard, _offset\n", in.Stream)
+	default:
+		fmt.Fprintf(b, "  from stream %s\n", in.Stream)
+	}
+	for _, op := range in.Chain {
+		switch op := op.(type) {
+		case *Filter:
+			fmt.Fprintf(b, "    filter %s\n", op.Cond)
+		case *Unnest:
+			fmt.Fprintf(b, "    unnest %s as %s\n", op.Array, op.Column.Name)
+		case *Project:
+			fmt.Fprintf(b, "    project %s\n", explainProject(op))
+		}
+	}
+}
+
+func explainProject(p *Project) string {
+	if len(p.Exprs) == 0 {
+		return "nothing"
+	}
+	parts := make([]string, len(p.Exprs))
+	for i, x := range p.Exprs {
+		parts[i] = explainColumn(x, p.Schema[i])
+	}
+	return quoteList(parts)
+}
+
+// explainColumn prints an expression and the name it gets. A column of the input that keeps its name is printed with its
+// position, since names may repeat.
+func explainColumn(x expr.Expr, c dataflow.Column) string {
+	text := x.String()
+	if i := isColumn(x); i >= 0 {
+		text = fmt.Sprintf("#%d", i+1)
+	}
+	return text + " as " + c.Name
+}
+
+// Explain prints a query for people and for tests.
+func (q *Query) Explain() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "table %s.%s\naccess: %s\n", q.Table.Pipeline, q.Table.Name, q.Access.Text)
+	for _, l := range q.levels {
+		l.explain(&b)
+	}
+	fmt.Fprintf(&b, "result %s\n", q.Schema)
+	return b.String()
+}
+
+func (l *level) explain(b *strings.Builder) {
+	if l.filter != nil {
+		fmt.Fprintf(b, "filter %s\n", l.filter.Cond)
+	}
+	if l.grouped {
+		fmt.Fprintf(b, "group %s; %d keys; aggregates %v\n", explainProject(l.input), l.keys, l.specs)
+	}
+	if l.having != nil {
+		fmt.Fprintf(b, "having %s\n", l.having.Cond)
+	}
+	fmt.Fprintf(b, "project %s\n", explainProject(l.outputs))
+	if l.distinct {
+		b.WriteString("distinct\n")
+	}
+	for _, o := range l.order {
+		fmt.Fprintf(b, "order by #%d desc=%v nulls first=%v\n", o.col+1, o.desc, o.nullsFirst)
+	}
+	if l.visible < len(l.outputs.Exprs) {
+		fmt.Fprintf(b, "keep the first %d columns\n", l.visible)
+	}
+	if l.offset > 0 || l.limit != noLimit {
+		fmt.Fprintf(b, "offset %d limit %d\n", l.offset, l.limit)
+	}
+}

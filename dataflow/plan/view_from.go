@@ -1,0 +1,163 @@
+package plan
+
+import (
+	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/dataflow/expr"
+	"github.com/weirdb/weir/dataflow/sql"
+)
+
+// from builds the rows of the first table of FROM, and returns the name that qualifies their columns.
+func (b *builder) from(f *sql.From, ctes *cte) (*rows, string, error) {
+	var r *rows
+	var err error
+	table := ""
+	of := sql.Ident{Name: "the subquery", At: f.At}
+	if f.Subquery != nil {
+		r, err = b.selectRows(f.Subquery, ctes)
+	} else {
+		of = f.Name.Parts[len(f.Name.Parts)-1]
+		table = of.Name
+		r, err = b.named(f.Name, ctes)
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	if f.Alias != nil {
+		table, of = f.Alias.Name, *f.Alias
+	}
+	return r, table, r.rename(b.src, f.Columns, of)
+}
+
+// named builds the rows of what a name means: a query of WITH, a view or table of the file, or a stream.
+func (b *builder) named(n *sql.Name, ctes *cte) (*rows, error) {
+	if len(n.Parts) > 1 {
+		return nil, b.src.Errorf(dataflow.ReasonSQLUnsupported, n.At, "a view reads streams and the views of its own file; reading another pipeline's table is not there yet")
+	}
+	name := n.Parts[0].Name
+	for c := ctes; c != nil; c = c.outer {
+		if c.name == name {
+			return b.checkCTE(c)
+		}
+	}
+	if v, ok := b.views[name]; ok {
+		r, err := b.selectRows(v.Query, nil)
+		if err != nil {
+			return nil, err
+		}
+		return r, r.rename(b.src, v.Columns, v.Name)
+	}
+	if s, ok := b.tables[name]; ok {
+		return stageRows(s), nil
+	}
+	if s, ok := b.stream(name); ok && name != b.view && (!b.later[name]) {
+		return b.streamRows(s), nil
+	}
+	return nil, b.unknownTable(n, ctes)
+}
+
+// checkCTE builds the rows of a query of WITH.
+func (b *builder) checkCTE(c *cte) (*rows, error) {
+	r, err := b.selectRows(c.def.Query, c.outer)
+	if err != nil {
+		return nil, err
+	}
+	return r, r.rename(b.src, c.def.Columns, c.def.Name)
+}
+
+// streamRows returns the rows of a stream. Its pseudo columns are always there to be named; they are delivered once one
+// has been.
+func (b *builder) streamRows(s Stream) *rows {
+	r := &rows{stream: s.Name, lostKey: "a stream has no key"}
+	for _, c := range s.Schema {
+		r.cols = append(r.cols, rowColumn{name: c.Name, typ: c.Type})
+	}
+	for _, c := range pseudoColumns() {
+		r.cols = append(r.cols, rowColumn{name: c.Name, typ: c.Type, hidden: true})
+	}
+	return r
+}
+
+// stageRows returns the changes of a stage's table.
+func stageRows(s *Stage) *rows {
+	r := &rows{stage: s, key: append([]int{}, s.KeyCols...)}
+	for _, c := range s.Schema {
+		r.cols = append(r.cols, rowColumn{name: c.Name, typ: c.Type})
+	}
+	return r
+}
+
+// unnests appends the set-returning functions of FROM to the rows, and their columns to the scope.
+func (b *builder) unnests(f *sql.From, in *rows, sc *scope) error {
+	if len(f.Unnests) > 0 && !b.pseudo && in.stage == nil {
+		in.dropHidden(sc)
+	}
+	for _, u := range f.Unnests {
+		array, err := b.unnestArray(u, sc, b.rulesFor(in))
+		if err != nil {
+			return err
+		}
+		table, name := u.Call.Func.Name, u.Call.Func.Name
+		if u.Alias != nil {
+			table, name = u.Alias.Name, u.Alias.Name
+		}
+		if len(u.Columns) > 1 {
+			return b.src.Errorf(dataflow.ReasonSQLType, u.Columns[1].At, "%s gives one column, and here are %d names", u.Call.Func.Name, len(u.Columns))
+		}
+		if len(u.Columns) == 1 {
+			name = u.Columns[0].Name
+		}
+		for _, c := range sc.columns {
+			if c.table == table {
+				return b.src.Errorf(dataflow.ReasonSQLType, u.At, "FROM has two tables called %q: write AS and another name", table)
+			}
+		}
+		op := &Unnest{Array: array, Column: dataflow.Column{Name: name, Type: dataflow.TypeText}, At: place(b.src, u.Call.At)}
+		in.chain = append(in.chain, op)
+		text := name
+		if sc.has(name) {
+			text = table + "." + name
+		}
+		sc.columns = append(sc.columns, column{table: table, name: name, typ: dataflow.TypeText, expr: expr.NewColumn(len(in.cols), text, dataflow.TypeText)})
+		in.cols = append(in.cols, rowColumn{name: name, typ: dataflow.TypeText})
+		if in.stage != nil {
+			in.key, in.lostKey = nil, u.Call.Func.Name+" repeats its rows"
+		}
+	}
+	return nil
+}
+
+// dropHidden forgets the pseudo columns' positions, which the source does not deliver, so that later columns get theirs.
+// The names stay in the scope: using one makes the view be built again, with them.
+func (r *rows) dropHidden(sc *scope) {
+	n := len(r.cols)
+	for n > 0 && r.cols[n-1].hidden {
+		n--
+	}
+	r.cols = r.cols[:n:n]
+}
+
+// unnestArray binds the argument of a set-returning function as the array that it takes apart.
+func (b *builder) unnestArray(u sql.Unnest, sc *scope, r rules) (expr.Expr, error) {
+	bind := &binder{src: b.src, scope: sc, noNow: r.noNow, noAggregate: "FROM sees rows, not groups"}
+	name := u.Call.Func.Name
+	args, err := bind.all(u.Call.Args)
+	if err != nil {
+		return nil, err
+	}
+	switch name {
+	case "regexp_split_to_table":
+		return bind.newCall(u.Call.At, "regexp_split_to_array", args...)
+	case "string_to_table":
+		return bind.newCall(u.Call.At, "string_to_array", args...)
+	case "generate_series":
+		return nil, bind.refuse(u.Call.At, "generate_series is not there yet")
+	}
+	if len(args) != 1 {
+		return nil, bind.refuse(u.Call.At, "UNNEST takes one array, here are %d", len(args))
+	}
+	array, err := expr.Coerce(args[0], dataflow.TypeTextArray)
+	if err != nil {
+		return nil, bind.errorf(u.Call.Args[0].Span(), "UNNEST takes a TEXT[], for example regexp_split_to_array(line, '\\s+'); this is %s", args[0].Type())
+	}
+	return array, nil
+}
