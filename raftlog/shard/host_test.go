@@ -188,8 +188,8 @@ type watchedStore struct {
 	shard.Store
 	retained chan dataflow.LogIndex
 
-	mu   sync.Mutex
-	fail error // what Entry answers
+	mu      sync.Mutex
+	onEntry func(dataflow.LogIndex) error // when set, called before an entry is read; an error is Entry's answer
 }
 
 func (s *watchedStore) Retain(floor dataflow.LogIndex) {
@@ -199,18 +199,20 @@ func (s *watchedStore) Retain(floor dataflow.LogIndex) {
 
 func (s *watchedStore) Entry(i dataflow.LogIndex) ([]byte, error) {
 	s.mu.Lock()
-	err := s.fail
+	f := s.onEntry
 	s.mu.Unlock()
-	if err != nil {
-		return nil, err
+	if f != nil {
+		if err := f(i); err != nil {
+			return nil, err
+		}
 	}
 	return s.Store.Entry(i)
 }
 
-func (s *watchedStore) failWith(err error) {
+func (s *watchedStore) before(f func(dataflow.LogIndex) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.fail = err
+	s.onEntry = f
 }
 
 // recorder is a replica that writes down what it is told, and checks what every replica may rely on.

@@ -114,14 +114,21 @@ func TestRowsStayReadableAfterRaftDeletedThem(t *testing.T) {
 	h.wantRows(1, 300, append(slices.Clone(want[300:]), "400+1:new")...)
 }
 
-// TestAReadThatMeetsTheTrimSaysSo: rows may be freed between the look-up and the read.
+// TestAReadThatMeetsTheTrimSaysSo: rows may be trimmed and freed between the look-up and the read.
 func TestAReadThatMeetsTheTrimSaysSo(t *testing.T) {
 	h := open(t, vfs.NewCrashableMem(), func(c *shard.Config) { c.CacheBytes = -1 })
 	h.append(1, "a", 1)
 	h.append(1, "b", 1)
-	h.entries.failWith(errDisk)
+	h.entries.before(func(dataflow.LogIndex) error { return errDisk })
 	if _, err := h.log.Read(1, 0, 10); !errors.Is(err, errDisk) {
 		t.Errorf("rows that cannot be read: %v", err)
+	}
+	h.entries.before(func(dataflow.LogIndex) error {
+		h.must(h.log.TrimStream(testCtx(t), 1, 1, shard.TrimAge))
+		return errDisk
+	})
+	if _, err := h.log.Read(1, 0, 10); dataflow.ReasonOf(err) != dataflow.ReasonPositionsExpired {
+		t.Errorf("rows that went in between: %v", err)
 	}
 }
 
@@ -179,7 +186,7 @@ func TestOpenRefusesALogWithoutWhatItsSnapshotRefersTo(t *testing.T) {
 	h.must(h.log.Snapshot(ctx))
 	h.close()
 	_, err := shard.Open(shard.Config{
-		Store: &watchedStore{Store: h.entries.Store, fail: errDisk}, Replica: newRecorder(),
+		Store: &watchedStore{Store: h.entries.Store, onEntry: func(dataflow.LogIndex) error { return errDisk }}, Replica: newRecorder(),
 		Raft: raftlog.Config{NodeID: "n1", FS: h.fs, Dir: "node/shard-3"},
 	})
 	if !errors.Is(err, errDisk) {
