@@ -69,8 +69,8 @@ func (p *PreAgg) Enabled() bool {
 }
 
 // Combine folds the rows of b, the stage's key columns and aggregate arguments, by key. hashes has the hash of each
-// row's key. It returns a hash, key and partial accumulator per distinct key, in order of first appearance; the caller
-// owns them. Weights are respected: a partial may stand for no rows at all and still matter.
+// row's key; nil computes them on the way. It returns a hash, key and partial accumulator per distinct key, in order of
+// first appearance; the caller owns them. Weights are respected: a partial may stand for no rows at all and still matter.
 func (p *PreAgg) Combine(b *batch.Batch, hashes []uint64) (outHashes []uint64, keys, accs [][]byte, err error) {
 	p.reset(b.N)
 	keyBytes := make([]byte, 0, 16*b.N)
@@ -81,7 +81,12 @@ func (p *PreAgg) Combine(b *batch.Batch, hashes []uint64) (outHashes []uint64, k
 		for c := range p.nkeys {
 			keyBytes = key.AppendVector(keyBytes, b.Cols[c], row)
 		}
-		h := hashes[row]
+		var h uint64
+		if hashes != nil {
+			h = hashes[row]
+		} else {
+			h = dataflow.HashKey(keyBytes[at:])
+		}
 		i := int32(h>>32) & mask // the low bits choose the shard
 		var e *entry
 		num := 0
