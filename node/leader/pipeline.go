@@ -289,7 +289,7 @@ func (p *pipeline) act(ctx context.Context, a coordinator.Action) coordinator.Ev
 func (p *pipeline) view(pl *meta.Pipeline) coordinator.View {
 	return coordinator.View{
 		State: pl.State, Incarnation: pl.Incarnation, Base: pl.Base, Committed: pl.Newest().ID,
-		Options: pl.Options, Shards: p.d.cfg.Meta.State().Shards,
+		Options: pl.Options, Shards: p.d.cfg.Meta.State().Shards, Fresh: pl.AttemptsTo == 1,
 	}
 }
 

@@ -1,0 +1,39 @@
+package gateway
+
+import (
+	"io"
+	"net/http"
+
+	"github.com/weirdb/weir/internal/wire"
+	weirv1 "github.com/weirdb/weir/proto/weir/v1"
+)
+
+// append answers POST /v1/streams/{stream}:append and …/rows: the body is the rows, NDJSON or an object or an array of
+// objects. The header Idempotency-Key makes it retryable.
+func (g *Gateway) append(w http.ResponseWriter, r *http.Request, path map[string]string) {
+	p := newParams(r, "previous_token")
+	for _, name := range readNames {
+		if p.has(name) {
+			p.fail(name, "there is no parameter %q here", name)
+		}
+	}
+	previous := p.text("previous_token")
+	if p.err != nil {
+		writeError(w, p.err, 0)
+		return
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		writeError(w, bad("", "the body could not be read whole"), 0)
+		return
+	}
+	m, err := g.ingest.Append(r.Context(), &weirv1.AppendRequest{
+		Stream: path["stream"], JsonRows: body, IdempotencyKey: r.Header.Get("Idempotency-Key"), PreviousToken: previous,
+	})
+	if err != nil {
+		writeError(w, err, 0)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(append(wire.AppendJSON(nil, m), '\n'))
+}

@@ -1,0 +1,188 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+
+	weirv1 "github.com/weirdb/weir/proto/weir/v1"
+)
+
+// Config configures the gateway.
+type Config struct {
+	// Serve answers gRPC on a listener until it is closed or the server stops: api.Server.Serve. Required.
+	Serve func(net.Listener) error
+	// Ready says why the node cannot serve yet, nil when it can. Required.
+	Ready func(context.Context) error
+	// Metrics is what /metrics shows. Default: nothing.
+	Metrics prometheus.Gatherer
+	// Logger gets defects. Default: discard.
+	Logger *slog.Logger
+}
+
+// EnsureDefaults fills in what is zero.
+func (c *Config) EnsureDefaults() {
+	if c.Metrics == nil {
+		c.Metrics = prometheus.NewRegistry()
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+}
+
+const (
+	// loopbackBuffer is the in-process connection's. About a batch of rows, so that one call's request does not stop in
+	// the middle.
+	loopbackBuffer = 1 << 20
+	// headerTimeout bounds how long a client may take over its headers, bodyTimeout over its body, writeTimeout over one
+	// piece of a streamed answer.
+	headerTimeout = 10 * time.Second
+	bodyTimeout   = time.Minute
+	writeTimeout  = 30 * time.Second
+	idleTimeout   = 2 * time.Minute
+	maxHeader     = 64 << 10
+	readyTimeout  = 2 * time.Second
+)
+
+// Gateway is the HTTP side of a node.
+type Gateway struct {
+	cfg     Config
+	conn    *grpc.ClientConn
+	lis     *bufconn.Listener
+	handler http.Handler
+	serving sync.WaitGroup
+
+	ingest  weirv1.IngestServiceClient
+	queries weirv1.QueryServiceClient
+}
+
+// Open connects a gateway to a gRPC server. Close it after the HTTP server that uses its Handler, before the gRPC server.
+func Open(cfg Config) (*Gateway, error) {
+	cfg.EnsureDefaults()
+	g := &Gateway{cfg: cfg, lis: bufconn.Listen(loopbackBuffer)}
+	conn, err := grpc.NewClient("passthrough:///in-process",
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return g.lis.DialContext(ctx) }),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)))
+	if err != nil {
+		return nil, fmt.Errorf("connect the gateway: %w", err)
+	}
+	g.conn = conn
+	g.ingest, g.queries = weirv1.NewIngestServiceClient(conn), weirv1.NewQueryServiceClient(conn)
+	if g.handler, err = g.routes(); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	g.serving.Go(func() {
+		if err := cfg.Serve(g.lis); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+			cfg.Logger.Error("the gateway's connection ended", "err", err)
+		}
+	})
+	return g, nil
+}
+
+// Handler returns the HTTP handler.
+func (g *Gateway) Handler() http.Handler { return g.handler }
+
+// Server returns an HTTP server around the handler, with the timeouts that a public port needs.
+func (g *Gateway) Server() *http.Server {
+	return &http.Server{
+		Handler: g.handler, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		ErrorLog: slog.NewLogLogger(g.cfg.Logger.Handler(), slog.LevelDebug),
+	}
+}
+
+// Close ends the connection to the gRPC server. Serve returns when that server stops; Wait waits for it.
+func (g *Gateway) Close() error { return g.conn.Close() }
+
+// Wait returns when Serve has returned, that is, after the gRPC server was stopped.
+func (g *Gateway) Wait() { g.serving.Wait() }
+
+// routes builds the handler. A route registered later wins over an earlier one, so the hand-written ones come last.
+func (g *Gateway) routes() (http.Handler, error) {
+	mux := runtime.NewServeMux(
+		runtime.WithMarshalerOption(runtime.MIMEWildcard, newMarshaler()),
+		runtime.WithErrorHandler(g.gatewayError),
+		runtime.WithRoutingErrorHandler(g.routingError),
+		runtime.WithUnescapingMode(runtime.UnescapingModeAllExceptSlash),
+		runtime.WithDisablePathLengthFallback(),
+		runtime.SetQueryParameterParser(strictParameters{}),
+		runtime.WithIncomingHeaderMatcher(func(string) (string, bool) { return "", false }),
+		runtime.WithOutgoingHeaderMatcher(func(string) (string, bool) { return "", false }),
+	)
+	ctx := context.Background() // the generated code ignores it: the connection's life is Close's
+	for _, register := range []func(context.Context, *runtime.ServeMux, *grpc.ClientConn) error{
+		weirv1.RegisterIngestServiceHandler, weirv1.RegisterQueryServiceHandler,
+		weirv1.RegisterPipelineServiceHandler, weirv1.RegisterClusterServiceHandler,
+	} {
+		if err := register(ctx, mux, g.conn); err != nil {
+			return nil, fmt.Errorf("register routes: %w", err)
+		}
+	}
+	openAPI, err := describe()
+	if err != nil {
+		return nil, err
+	}
+	const table = "/v1/pipelines/{pipeline}/tables/{table}/rows"
+	for _, r := range []struct {
+		method, path string
+		handle       runtime.HandlerFunc
+	}{
+		{"GET", table + "/{key}", g.getByPath},
+		{"GET", table + ":get", g.get},
+		{"GET", table, g.scan},
+		{"POST", table + ":batchGet", g.batchGet},
+		{"POST", "/v1/query", g.query},
+		{"POST", "/v1/streams/{stream}:append", g.append},
+		{"POST", "/v1/streams/{stream}/rows", g.append},
+		{"GET", "/v1/streams/{stream}/rows", g.readStream},
+		{"GET", "/healthz", alive},
+		{"GET", "/livez", alive},
+		{"GET", "/readyz", g.readyz},
+		{"GET", "/openapi.json", func(w http.ResponseWriter, _ *http.Request, _ map[string]string) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write(openAPI)
+		}},
+		{"GET", "/metrics", fromHandler(promhttp.HandlerFor(g.cfg.Metrics, promhttp.HandlerOpts{}))},
+	} {
+		if err := mux.HandlePath(r.method, r.path, r.handle); err != nil {
+			return nil, fmt.Errorf("register %s %s: %w", r.method, r.path, err)
+		}
+	}
+	return g.guard(mux), nil
+}
+
+func fromHandler(h http.Handler) runtime.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request, _ map[string]string) { h.ServeHTTP(w, r) }
+}
+
+// alive answers as long as the process does.
+func alive(w http.ResponseWriter, _ *http.Request, _ map[string]string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = w.Write([]byte("ok\n"))
+}
+
+// readyz answers 200 when the node has a committed cut to serve, or no pipeline; else 503 and why.
+func (g *Gateway) readyz(w http.ResponseWriter, r *http.Request, _ map[string]string) {
+	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
+	defer cancel()
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	if err := g.cfg.Ready(ctx); err != nil {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = fmt.Fprintf(w, "not ready: %v\n", err)
+		return
+	}
+	_, _ = w.Write([]byte("ready\n"))
+}

@@ -1,0 +1,49 @@
+package gateway
+
+import (
+	"net/url"
+
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"github.com/grpc-ecosystem/grpc-gateway/v2/utilities"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/internal/wire"
+)
+
+// marshaler writes answers of generated routes as plain JSON and reads bodies strictly: an unknown field is an error.
+type marshaler struct{ runtime.JSONPb }
+
+func newMarshaler() *marshaler {
+	return &marshaler{runtime.JSONPb{
+		MarshalOptions:   protojson.MarshalOptions{UseProtoNames: true},
+		UnmarshalOptions: protojson.UnmarshalOptions{DiscardUnknown: false},
+	}}
+}
+
+// Marshal implements runtime.Marshaler.
+func (m *marshaler) Marshal(v any) ([]byte, error) {
+	if p, ok := v.(proto.Message); ok {
+		return append(wire.AppendJSON(nil, p), '\n'), nil
+	}
+	return m.JSONPb.Marshal(v)
+}
+
+// ContentType implements runtime.Marshaler.
+func (*marshaler) ContentType(any) string { return "application/json" }
+
+// strictParameters fills a request from the URL's parameters and refuses those that it does not have.
+type strictParameters struct{}
+
+// Parse implements runtime.QueryParameterParser.
+func (strictParameters) Parse(target proto.Message, values url.Values, filter *utilities.DoubleArray) error {
+	fields := target.ProtoReflect().Descriptor().Fields()
+	for name := range values {
+		if fields.ByName(protoreflect.Name(name)) == nil {
+			return dataflow.Errorf(dataflow.ReasonRequestInvalid, "there is no parameter %.60q", name)
+		}
+	}
+	return (&runtime.DefaultQueryParser{}).Parse(target, values, filter)
+}
