@@ -179,6 +179,11 @@ func (s *intervalSum) readWords(t string) (ago, ok bool) {
 		if !ok {
 			return false, false
 		}
+		if more := strings.IndexAny(unit, "0123456789+-."); more > 0 {
+			// 1h30m: what follows the unit is a field of its own.
+			fields = append(fields[:i], append([]string{f[:len(f)-len(unit)+more], unit[more:]}, fields[i+1:]...)...)
+			unit = unit[:more]
+		}
 		if unit == "" {
 			if i+1 < len(fields) && isLetter(fields[i+1][0]) && fields[i+1] != "ago" {
 				i++

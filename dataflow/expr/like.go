@@ -31,7 +31,7 @@ type likePattern struct {
 	parts [][]likeAtom
 	// literal[k] is parts[k] as bytes if it has no _.
 	literal [][]byte
-	// bad: the pattern ends in the escape character. Every row fails then; in PostgreSQL those that get that far.
+	// bad: the pattern ends in the escape character. A row fails when matching gets there with text left.
 	bad bool
 }
 
@@ -176,6 +176,31 @@ func (lp *likePattern) match(s []byte) bool {
 	return lp.matchEnd(last, s)
 }
 
+// reachesEnd reports whether matching gets to the end of a bad pattern with text left.
+func (lp *likePattern) reachesEnd(s []byte) bool {
+	last := len(lp.parts) - 1
+	for k := 0; k < last; k++ {
+		n := lp.matchAt(k, s)
+		if k > 0 {
+			n = lp.find(k, s)
+		}
+		if n < 0 {
+			return false
+		}
+		s = s[n:]
+	}
+	for {
+		if n := lp.matchAt(last, s); n >= 0 && n < len(s) {
+			return true
+		}
+		if last == 0 || len(s) == 0 {
+			return false
+		}
+		_, n := utf8.DecodeRune(s)
+		s = s[n:]
+	}
+}
+
 // checkLike prepares a constant pattern.
 func checkLike(fold bool) func(c *Call) *dataflow.Error {
 	return func(c *Call) *dataflow.Error {
@@ -192,10 +217,7 @@ func checkLike(fold bool) func(c *Call) *dataflow.Error {
 			}
 		}
 		if k, ok := c.args[1].(*Const); ok && !k.value.Null {
-			lp := parseLike([]byte(k.value.Str), escape, fold)
-			if !lp.bad {
-				c.prep = lp
-			}
+			c.prep = parseLike([]byte(k.value.Str), escape, fold)
 		}
 		return nil
 	}
@@ -228,7 +250,11 @@ func evalLike(fold, negate bool) func(f *frame) {
 				s = lowered
 			}
 			if lp.bad {
-				return failf("LIKE pattern must not end with escape character")
+				if lp.reachesEnd(s) {
+					return failf("LIKE pattern must not end with escape character")
+				}
+				out[i] = boolInt(negate)
+				return nil
 			}
 			out[i] = boolInt(lp.match(s) != negate)
 			return nil

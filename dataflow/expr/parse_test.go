@@ -447,6 +447,9 @@ func (p *parser) function(name string) expr.Expr {
 			p.need(")")
 			return call(fn, b, a)
 		}
+		if p.take(",") {
+			return call(fn, append([]expr.Expr{a}, p.list()...)...)
+		}
 		p.need(")")
 		return call(fn, a)
 	}

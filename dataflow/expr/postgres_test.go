@@ -176,7 +176,7 @@ func (pg *postgres) answer(text string) string {
 
 // pgTypes writes the types in messages about signatures as Weir does.
 func pgTypes(msg string) string {
-	for _, about := range []string{"does not exist", "cannot cast", "cannot be matched", "is not unique"} {
+	for _, about := range []string{"does not exist", "cannot cast", "cannot be matched", "is not unique", "type integer"} {
 		if strings.Contains(msg, about) {
 			return strings.NewReplacer("integer", "bigint", "timestamp with time zone", "timestamptz").Replace(msg)
 		}

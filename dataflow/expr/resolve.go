@@ -244,12 +244,12 @@ func noMatch(name string, candidates []*function, args []Expr) *dataflow.Error {
 	for i, fn := range candidates {
 		have[i] = fn.declared()
 	}
-	if isWord(name) {
+	if isWord(name) && !strings.HasSuffix(name, "like") {
 		return dataflow.Errorf(dataflow.ReasonSQLType, "function %s does not exist", signature(name, args)).
 			WithHint("there is %s", strings.Join(have, "; "))
 	}
 	err := dataflow.Errorf(dataflow.ReasonSQLType, "operator does not exist: %s", signature(name, args))
-	if candidates[0].args[0] == typeAny {
+	if args := candidates[0].args; len(args) > 0 && args[0] == typeAny {
 		return err.WithHint("both sides must have one type: cast one of them, for example x::text")
 	}
 	return err.WithHint("there is %s", strings.Join(have, "; "))
@@ -325,5 +325,13 @@ type topic struct {
 }
 
 func topics() []topic {
-	return []topic{}
+	return []topic{
+		{"Comparison", compareFunctions()},
+		{"Logic and conditions", logicFunctions()},
+		{"Numbers", numberFunctions()},
+		{"Text", textFunctions()},
+		{"Patterns", append(likeFunctions(), regexpFunctions()...)},
+		{"Arrays", arrayFunctions()},
+		{"Time", timeFunctions()},
+	}
 }

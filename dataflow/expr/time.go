@@ -213,14 +213,17 @@ type unitTable struct {
 
 var (
 	truncUnits     = unitTable{timestampName, " microseconds milliseconds second minute hour day week month quarter year decade century millennium "}
-	timeFields     = unitTable{timestampName, truncUnits.have + "epoch dow doy isodow isoyear julian timezone timezone_hour timezone_minute "}
+	timeFields     = unitTable{timestampName, truncUnits.have + notUnits + "timezone timezone_hour timezone_minute "}
 	intervalFields = unitTable{"interval", " microseconds milliseconds second minute hour day month quarter year decade century millennium epoch "}
 )
+
+// notUnits are fields of a time that are no units of time.
+const notUnits = " epoch dow doy isodow isoyear julian "
 
 func (t unitTable) unit(s string) (timeUnit, *dataflow.Error) {
 	u := canonicalUnit(s)
 	switch {
-	case u == "":
+	case u == "" || t == truncUnits && strings.Contains(notUnits, " "+string(u)+" "):
 		return "", failf(`unit "%s" not recognized for type %s`, abridge(s), t.typ)
 	case !strings.Contains(t.have, " "+string(u)+" "):
 		return "", failf(`unit "%s" not supported for type %s`, abridge(s), t.typ)
