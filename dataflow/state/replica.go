@@ -149,6 +149,12 @@ func (r *Replica) Settle(_ dataflow.LogIndex, pipeline dataflow.PipelineUID, upT
 // DropPipeline forgets all of a pipeline's deltas and state, durably when it returns. Open views go on.
 func (r *Replica) DropPipeline(_ dataflow.LogIndex, pipeline dataflow.PipelineUID) error {
 	r.mu.Lock()
+	if r.closed.Load() {
+		r.mu.Unlock()
+		return errShuttingDown()
+	}
+	r.using.Add(1)
+	defer r.using.Done()
 	c := r.mu.chains[pipeline]
 	r.mu.dropped[pipeline] = struct{}{}
 	stored := false
@@ -354,6 +360,7 @@ func (r *Replica) Close() error {
 	select {
 	case r.merging <- struct{}{}: // no merge is under way, and none begins
 		err = r.store.close()
+		r.releaseMerge()
 	case <-r.store.fail.done:
 	}
 	if views > 0 {

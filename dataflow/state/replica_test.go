@@ -1,0 +1,357 @@
+package state
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/internal/vfs"
+)
+
+const uid = dataflow.PipelineUID(7)
+
+func ref(i dataflow.Incarnation, s dataflow.DeltaSeq) dataflow.DeltaRef {
+	return dataflow.DeltaRef{Incarnation: i, Seq: s}
+}
+
+func id(r dataflow.DeltaRef) dataflow.DeltaID {
+	return dataflow.DeltaID{Pipeline: uid, Incarnation: r.Incarnation, Seq: r.Seq}
+}
+
+func TestACutIsReadableWhenDeltaAndCommitHaveComeInEitherOrder(t *testing.T) {
+	r := openTest(t, vfs.NewCrashableMem())
+	defer closeTest(t, r)
+	changes := []change{{0, testKey(1), []byte("a")}}
+	_, digest := encodeDelta(t, changes)
+	if err := r.Publish(commitOf(uid, 1, ref(1, 1), digest)); err != nil {
+		t.Fatal(err)
+	}
+	_, err := r.View(uid, 1)
+	wantReason(t, err, dataflow.ReasonNoCommittedCheckpoint)
+	changed := r.Changed()
+	feed(t, r, id(ref(1, 1)), changes)
+	<-changed
+	v := mustView(t, r, uid, 1)
+	if err := checkView(v, rows{}.with(changes), 3); err != nil {
+		t.Fatal(err)
+	}
+	v.Release()
+
+	more := []change{{0, testKey(1), nil}, {0, testKey(2), []byte("b")}}
+	feed(t, r, id(ref(1, 2)), more)
+	_, err = r.View(uid, 2)
+	wantReason(t, err, dataflow.ReasonNoCommittedCheckpoint)
+	_, d := encodeDelta(t, more)
+	if err := r.Publish(commitOf(uid, 2, ref(1, 2), d)); err != nil {
+		t.Fatal(err)
+	}
+	v = mustView(t, r, uid, 2)
+	defer v.Release()
+	if err := checkView(v, rows{}.with(changes).with(more), 3); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAwaitReturnsWhenTheDeltaComes(t *testing.T) {
+	r := openTest(t, vfs.NewCrashableMem())
+	defer closeTest(t, r)
+	changes := []change{{0, testKey(1), []byte("a")}}
+	_, digest := encodeDelta(t, changes)
+	if err := r.Publish(commitOf(uid, 1, ref(1, 1), digest)); err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan error, 1)
+	go func() {
+		v, err := r.Await(context.Background(), uid, 1)
+		if err == nil {
+			v.Release()
+		}
+		got <- err
+	}()
+	feed(t, r, id(ref(1, 1)), changes)
+	if err := <-got; err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := r.Await(ctx, uid, 2); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+}
+
+func TestADigestThatDiffersIsCorruptAndNeverServed(t *testing.T) {
+	r := openTest(t, vfs.NewCrashableMem())
+	defer closeTest(t, r)
+	digest := feed(t, r, id(ref(1, 1)), []change{{0, testKey(1), []byte("a")}})
+	wantReason(t, r.Publish(commitOf(uid, 1, ref(1, 1), digest+1)), dataflow.ReasonCorrupt)
+	_, err := r.View(uid, 1)
+	wantReason(t, err, dataflow.ReasonCorrupt)
+	above := feed(t, r, id(ref(1, 2)), nil)
+	wantReason(t, r.Publish(commitOf(uid, 2, ref(1, 2), above)), dataflow.ReasonCorrupt)
+	_, err = r.Merge(context.Background(), uid, 2)
+	wantReason(t, err, dataflow.ReasonCorrupt)
+}
+
+func TestADigestThatDiffersFromTheStoresIsCorrupt(t *testing.T) {
+	fs := vfs.NewCrashableMem()
+	r := openTest(t, fs)
+	digest := feed(t, r, id(ref(1, 1)), []change{{0, testKey(1), []byte("a")}})
+	if err := r.Publish(commitOf(uid, 1, ref(1, 1), digest)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Merge(context.Background(), uid, 1); err != nil {
+		t.Fatal(err)
+	}
+	closeTest(t, r)
+	r = openTest(t, fs)
+	defer closeTest(t, r)
+	wantReason(t, r.Publish(commitOf(uid, 1, ref(1, 1), digest+1)), dataflow.ReasonCorrupt)
+	d := feed(t, r, id(ref(1, 2)), nil)
+	wantReason(t, r.Publish(commitOf(uid, 2, ref(1, 2), d)), dataflow.ReasonCorrupt)
+}
+
+func TestDamagedChunksAndEndsAreCorrupt(t *testing.T) {
+	r := openTest(t, vfs.NewCrashableMem())
+	defer closeTest(t, r)
+	chunks, digest := encodeDelta(t, []change{{0, testKey(1), []byte("a")}})
+	bad := append([]byte(nil), chunks[0]...)
+	bad[len(bad)-1] ^= 1
+	wantReason(t, r.ApplyChunk(1, id(ref(1, 1)), 0, bad), dataflow.ReasonCorrupt)
+	wantReason(t, r.ApplyChunk(2, id(ref(1, 2)), 1, chunks[0]), dataflow.ReasonCorrupt)
+	if err := r.ApplyChunk(3, id(ref(1, 3)), 0, chunks[0]); err != nil {
+		t.Fatal(err)
+	}
+	wantReason(t, r.EndDelta(4, id(ref(1, 3)), 1, digest+1), dataflow.ReasonCorrupt)
+	wantReason(t, r.EndDelta(5, id(ref(1, 3)), 2, digest), dataflow.ReasonCorrupt)
+}
+
+func TestAViewStaysAsItIsWhileEverythingMovesOn(t *testing.T) {
+	r := openTest(t, vfs.NewCrashableMem())
+	defer closeTest(t, r)
+	state := rows{}
+	var views []*View
+	var wants []rows
+	for n := range dataflow.DeltaSeq(30) {
+		seq := n + 1
+		changes := []change{
+			{0, testKey(int(seq) % 45), fmt.Append(nil, seq)},
+			{1, testKey(int(seq*7) % 45), fmt.Append(nil, seq)},
+			{0, testKey(int(seq*11) % 45), nil},
+		}
+		if seq%5 == 0 {
+			changes = nil
+		}
+		state = state.with(changes)
+		digest := feed(t, r, id(ref(1, seq)), changes)
+		cut := dataflow.CheckpointID(seq)
+		if err := r.Publish(commitOf(uid, cut, ref(1, seq), digest)); err != nil {
+			t.Fatal(err)
+		}
+		views, wants = append(views, mustView(t, r, uid, cut)), append(wants, state)
+		if seq%6 == 0 {
+			if _, err := r.Merge(context.Background(), uid, cut); err != nil {
+				t.Fatal(err)
+			}
+			_, err := r.View(uid, cut-1)
+			wantReason(t, err, dataflow.ReasonCheckpointExpired)
+		}
+	}
+	if err := r.DropPipeline(0, uid); err != nil {
+		t.Fatal(err)
+	}
+	_, err := r.View(uid, 30)
+	wantReason(t, err, dataflow.ReasonPipelineNotFound)
+	for i, v := range views {
+		if err := checkView(v, wants[i], 3); err != nil {
+			t.Fatal(err)
+		}
+		v.Release()
+	}
+}
+
+func TestLayersBetweenRetainedCutsAreMerged(t *testing.T) {
+	r := openTest(t, vfs.NewCrashableMem())
+	state := rows{}
+	at := map[dataflow.CheckpointID]rows{}
+	for seq := range dataflow.DeltaSeq(64) {
+		changes := []change{{0, testKey(int(seq) % 45), fmt.Append(nil, seq)}, {0, testKey(int(seq+20) % 45), nil}}
+		state = state.with(changes)
+		cut := dataflow.CheckpointID(seq + 1)
+		at[cut] = state
+		if err := r.Publish(commitOf(uid, cut, ref(1, seq+1), feed(t, r, id(ref(1, seq+1)), changes))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	keep := []dataflow.CheckpointID{20, 21, 64}
+	r.SetRetained(uid, keep)
+	for r.foldOne() { // the folder does the same; whoever is first
+	}
+	for _, cut := range keep {
+		v := mustView(t, r, uid, cut)
+		if err := checkView(v, at[cut], 1); err != nil {
+			t.Fatal(err)
+		}
+		v.Release()
+	}
+	_, err := r.View(uid, 22)
+	wantReason(t, err, dataflow.ReasonCheckpointExpired)
+	closeTest(t, r) // waits for the folder
+	if n := len(r.mu.chains[uid].layers); n > 16 {
+		t.Fatalf("%d layers for three retained cuts", n)
+	}
+}
+
+func TestAReplicaBehindTheSettledPositionMergesThen(t *testing.T) {
+	fs := vfs.NewCrashableMem()
+	r := openTest(t, fs)
+	changes := []change{{0, testKey(1), []byte("a")}}
+	digest := feed(t, r, id(ref(1, 1)), changes)
+	wantReason(t, r.Settle(9, uid, ref(1, 2)), dataflow.ReasonCorrupt)
+	if err := r.Settle(9, uid, ref(1, 1)); err != nil {
+		t.Fatal(err)
+	}
+	closeTest(t, r)
+	r = openTest(t, fs)
+	defer closeTest(t, r)
+	if base, ok := r.Base(uid); !ok || base.Ref != ref(1, 1) {
+		t.Fatalf("base %+v, %v", base, ok)
+	}
+	if err := r.Publish(commitOf(uid, 4, ref(1, 1), digest)); err != nil {
+		t.Fatal(err)
+	}
+	v := mustView(t, r, uid, 4)
+	defer v.Release()
+	if err := checkView(v, rows{}.with(changes), 1); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAMergeLeavesNoFilesBehind(t *testing.T) {
+	fs := vfs.NewCrashableMem()
+	r := openTest(t, fs)
+	defer closeTest(t, r)
+	digest := feed(t, r, id(ref(1, 1)), []change{{0, testKey(1), []byte("a")}})
+	if err := r.Publish(commitOf(uid, 1, ref(1, 1), digest)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := r.Merge(ctx, uid, 1); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	if upTo, err := r.Merge(context.Background(), uid, 1); err != nil || upTo != ref(1, 1) {
+		t.Fatal(upTo, err)
+	}
+	if left, err := fs.List(testDir + "/ingest"); err != nil || len(left) != 0 {
+		t.Fatal(left, err)
+	}
+}
+
+func TestADirectoryOfAnotherShardIsRefused(t *testing.T) {
+	fs := vfs.NewCrashableMem()
+	closeTest(t, openTest(t, fs))
+	_, err := OpenReplica(Config{FS: fs, Dir: testDir, Shard: testShard + 1, Logger: quiet()})
+	if err == nil || !strings.Contains(err.Error(), "another shard") {
+		t.Fatal(err)
+	}
+	if _, err := OpenReplica(Config{FS: fs, Logger: quiet()}); err == nil {
+		t.Fatal("no directory is refused")
+	}
+}
+
+func TestCloseReportsWhatWasNotReleased(t *testing.T) {
+	r := openTest(t, vfs.NewCrashableMem())
+	digest := feed(t, r, id(ref(1, 1)), []change{{0, testKey(1), []byte("a")}})
+	if err := r.Publish(commitOf(uid, 1, ref(1, 1), digest)); err != nil {
+		t.Fatal(err)
+	}
+	v := mustView(t, r, uid, 1)
+	if err := r.Close(); err == nil || !strings.Contains(err.Error(), "1 views or iterators") {
+		t.Fatal(err)
+	}
+	v.Release()
+	_, err := r.View(uid, 1)
+	wantReason(t, err, dataflow.ReasonShuttingDown)
+	_, err = r.Merge(context.Background(), uid, 1)
+	wantReason(t, err, dataflow.ReasonShuttingDown)
+	if err := r.Close(); err != nil {
+		t.Fatal("closing twice:", err)
+	}
+}
+
+func TestReplicasShareACache(t *testing.T) {
+	cache := NewCache(1 << 20)
+	fs := vfs.NewCrashableMem()
+	for shard := range dataflow.ShardID(2) {
+		r, err := OpenReplica(Config{FS: fs, Dir: "data/" + shard.String(), Shard: shard, Cache: cache, Logger: quiet()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closeTest(t, r)
+	}
+	defer func() { t.Cleanup(cache.Close) }()
+}
+
+func TestAFailedDiskIsReportedAndNothingExits(t *testing.T) {
+	if os.Getenv(childEnv) == "" {
+		exe, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		child := exec.Command(exe, "-test.run=^"+t.Name()+"$", "-test.v")
+		child.Env = append(os.Environ(), childEnv+"=1")
+		if out, err := child.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return
+	}
+	for _, kind := range []errorfs.OpKind{errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileWrite, errorfs.OpCreate} {
+		var broken atomic.Bool
+		fs := errorfs.Wrap(vfs.NewCrashableMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if broken.Load() && op.Kind == kind {
+				return errors.New("injected")
+			}
+			return nil
+		}))
+		r := openTest(t, fs)
+		digest := feed(t, r, id(ref(1, 1)), []change{{0, testKey(1), []byte("a")}})
+		if err := r.Publish(commitOf(uid, 1, ref(1, 1), digest)); err != nil {
+			t.Fatal(err)
+		}
+		broken.Store(true)
+		_, err := r.Merge(context.Background(), uid, 1)
+		if err == nil {
+			err = r.DropPipeline(1, uid) // through the log
+		}
+		if err == nil && kind != errorfs.OpCreate {
+			t.Fatalf("kind %d: a merge and a drop succeed on a broken disk", kind)
+		}
+		select {
+		case <-r.Failed():
+			if r.Err() == nil {
+				t.Fatal("failed without a reason")
+			}
+			_, err := r.View(uid, 1)
+			if reason := dataflow.ReasonOf(err); reason != dataflow.ReasonShuttingDown && reason != dataflow.ReasonPipelineNotFound {
+				t.Fatalf("a failed replica answers %v", err)
+			}
+			if err := r.Close(); err != nil {
+				t.Fatalf("closing a failed replica: %v", err)
+			}
+		default: // The merge failed before it touched the store, so another one may succeed.
+			broken.Store(false)
+			if _, err := r.Merge(context.Background(), uid, 1); err != nil {
+				t.Fatal(err)
+			}
+			closeTest(t, r)
+		}
+	}
+}
