@@ -22,8 +22,8 @@ import (
 type Worker interface {
 	// Start starts all tasks of the incarnation from its base and returns when they run. step takes their reports.
 	Start(ctx context.Context, uid dataflow.PipelineUID, inc dataflow.Incarnation, base *dataflow.CheckpointCommit, step func(coordinator.Event)) error
-	// Stop ends the pipeline's tasks and waits for them.
-	Stop(uid dataflow.PipelineUID)
+	// Stop ends the pipeline's tasks of incarnation inc and older ones, and waits for them.
+	Stop(uid dataflow.PipelineUID, inc dataflow.Incarnation)
 	// Inject puts a barrier into the sources of the incarnation.
 	Inject(uid dataflow.PipelineUID, inc dataflow.Incarnation, n dataflow.CheckpointID)
 	// Running returns the incarnation whose tasks all run; 0 = none.

@@ -47,6 +47,9 @@ type Worker struct {
 	mu  struct {
 		sync.Mutex
 		runs     map[dataflow.PipelineUID]*Running
+		// fence holds the newest incarnation that was started or told to stop: older ones, and that one itself, are never
+		// started (again), also when a deposed leader still asks for it.
+		fence    map[dataflow.PipelineUID]dataflow.Incarnation
 		appended chan struct{} // closed and replaced when a shard's log has applied something
 	}
 	publisher *publisher
@@ -83,6 +86,7 @@ func (r *Running) Size() (keys int, bytes int64) {
 func New(cfg Config) *Worker {
 	w := &Worker{cfg: cfg}
 	w.mu.runs = make(map[dataflow.PipelineUID]*Running)
+	w.mu.fence = make(map[dataflow.PipelineUID]dataflow.Incarnation)
 	w.mu.appended = make(chan struct{})
 	w.publisher = newPublisher(cfg)
 	return w
@@ -157,10 +161,14 @@ func (w *Worker) Live(uid dataflow.PipelineUID) *Running {
 // Start starts all tasks of an incarnation from its base (P4). step is called with what the tasks report; it must not
 // block. Start returns when the tasks run.
 func (w *Worker) Start(ctx context.Context, uid dataflow.PipelineUID, inc dataflow.Incarnation, base *dataflow.CheckpointCommit, step func(coordinator.Event)) error {
-	w.Stop(uid)
+	w.Stop(uid, inc-1)
 	st := w.cfg.Meta.State()
 	p := st.Pipelines[uid]
-	if p == nil || p.Incarnation != inc {
+	w.mu.Lock()
+	fenced := inc <= w.mu.fence[uid]
+	w.mu.fence[uid] = max(inc, w.mu.fence[uid])
+	w.mu.Unlock()
+	if fenced || p == nil || p.Incarnation != inc {
 		return fmt.Errorf("start incarnation %d of pipeline %d: %w", inc, uid, meta.ErrStaleIncarnation)
 	}
 	prog, err := w.cfg.Catalog.Program(st, p)
@@ -206,8 +214,15 @@ func (w *Worker) Start(ctx context.Context, uid dataflow.PipelineUID, inc datafl
 		return err
 	}
 	w.mu.Lock()
-	w.mu.runs[uid] = run
+	fenced = inc < w.mu.fence[uid]
+	if !fenced {
+		w.mu.runs[uid] = run
+	}
 	w.mu.Unlock()
+	if fenced {
+		run.Run.Stop()
+		return fmt.Errorf("start incarnation %d of pipeline %d: %w", inc, uid, meta.ErrStaleIncarnation)
+	}
 	w.cfg.Logger.Info("pipeline runs", "pipeline", p.Name, "incarnation", inc, "base", base.ID, "keys", keys, "took", time.Since(began))
 	return nil
 }
@@ -268,11 +283,17 @@ func (w *Worker) failure(inc dataflow.Incarnation, err error) coordinator.Event 
 	return ev
 }
 
-// Stop ends the pipeline's run, if there is one, and waits for it.
-func (w *Worker) Stop(uid dataflow.PipelineUID) {
+// Stop ends the pipeline's run of incarnation inc or an older one, if there is one, and waits for it. None of them is
+// started afterwards.
+func (w *Worker) Stop(uid dataflow.PipelineUID, inc dataflow.Incarnation) {
 	w.mu.Lock()
 	r := w.mu.runs[uid]
-	delete(w.mu.runs, uid)
+	if r != nil && r.Incarnation > inc {
+		r = nil
+	} else {
+		delete(w.mu.runs, uid)
+	}
+	w.mu.fence[uid] = max(inc, w.mu.fence[uid])
 	w.mu.Unlock()
 	if r != nil {
 		r.Run.Stop()
