@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/raft"
 	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/raftlog/frame"
 	"github.com/weirdb/weir/raftlog/transport"
 )
 
@@ -81,6 +82,9 @@ func Open(cfg Config) (*Group, error) {
 	g.trans = transport.Wrap(t)
 	if err := g.start(); err != nil {
 		_ = g.trans.Close()
+		if cause := g.Err(); cause != nil {
+			err = cause // what came after a failed write only says that there was one
+		}
 		return nil, fmt.Errorf("open log %s: %w", cfg.Group, err)
 	}
 	return g, nil
@@ -214,6 +218,14 @@ func (g *Group) checkLog() error {
 	for i := snap + 1; i <= last; i++ {
 		if err := g.log.LogStore.GetLog(i, &l); err != nil {
 			return fmt.Errorf("read entry %d: %w", i, err)
+		}
+		if l.Type != raft.LogCommand {
+			continue
+		}
+		if _, err := frame.Open(l.Data); err != nil {
+			e := dataflow.Errorf(dataflow.ReasonCorrupt, "log %s: entry %d is damaged", g.cfg.Group, i)
+			e.Err = err
+			return e
 		}
 	}
 	return nil
