@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/dataflow/agg"
 	"github.com/weirdb/weir/dataflow/plan"
 )
 
@@ -244,8 +245,17 @@ func (e *Engine) shardOf(key []byte) dataflow.ShardID {
 	return dataflow.ShardOf(dataflow.KeyGroupOf(dataflow.HashKey(key)), e.cfg.Shards)
 }
 
-// get returns a copy of the accumulator of a key, nil when there is none.
+// get returns a copy of the accumulator of a key, nil when there is none. The one row of a table without key columns is
+// there before any input is.
 func (r *reading) get(ctx context.Context, st *plan.Stage, key []byte) ([]byte, error) {
+	v, err := r.find(ctx, st, key)
+	if v == nil && err == nil && len(st.Key) == 0 {
+		return agg.NewLayout(st.Aggs).New(nil), nil
+	}
+	return v, err
+}
+
+func (r *reading) find(ctx context.Context, st *plan.Stage, key []byte) ([]byte, error) {
 	shard := r.e.shardOf(key)
 	if r.live != nil {
 		if v, ok := r.live.Get(st.ID, shard, key, nil); ok {

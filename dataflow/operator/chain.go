@@ -28,7 +28,8 @@ type step struct {
 
 // RowError is a row of a batch for which a chain failed.
 type RowError struct {
-	Row int // of the batch that was given to Run
+	Row int        // of the batch that was given to Run
+	At  plan.Place // of the expression in the text; zero when the row is over a limit
 	Err *dataflow.Error
 }
 
@@ -89,16 +90,19 @@ func (c *ChainRunner) Run(b *batch.Batch, skip batch.Bitmap, env *expr.Env) (*ba
 	for i := range c.ops {
 		switch op := c.ops[i].op.(type) {
 		case *plan.Filter:
+			r.at = op.At
 			r.filter(op.Cond.Eval(env, r.cur, r.sel))
 		case *plan.Project:
 			r.project(op, env)
 		case *plan.Unnest:
+			r.at = op.At
 			arr := op.Array.Eval(env, r.cur, r.sel)
 			r.dropFailed()
 			r.unnest(op, arr, c.ops[i].keep)
 		}
 		r.dropFailed()
 	}
+	r.at = plan.Place{}
 	c.lims.check(r)
 	r.dropFailed()
 	return r.finish()
@@ -111,6 +115,7 @@ type chainRun struct {
 	src  []int32 // row of the source batch that each row of cur descends from; nil = the same
 	rows int     // of the source batch
 
+	at     plan.Place   // of the expression that is being evaluated
 	bad    batch.Bitmap // source rows that failed; nil = none
 	errs   []RowError
 	sifted int // how many of errs have been dropped from sel
@@ -139,7 +144,7 @@ func (r *chainRun) fail(row int, err *dataflow.Error) {
 	}
 	if !r.bad.Get(row) {
 		r.bad.Set(row)
-		r.errs = append(r.errs, RowError{Row: row, Err: err})
+		r.errs = append(r.errs, RowError{Row: row, At: r.at, Err: err})
 	}
 }
 
@@ -199,6 +204,10 @@ func (r *chainRun) filter(cond *batch.Vector) {
 func (r *chainRun) project(op *plan.Project, env *expr.Env) {
 	cols := make([]*batch.Vector, len(op.Exprs))
 	for i, e := range op.Exprs {
+		r.at = plan.Place{}
+		if i < len(op.At) {
+			r.at = op.At[i]
+		}
 		cols[i] = e.Eval(env, r.cur, r.sel)
 	}
 	r.cur = r.cur.WithCols(op.Schema, cols)

@@ -258,6 +258,9 @@ func (k *keyed) emit(ctx context.Context) error {
 		return nil
 	}
 	out, err := k.changes.batch()
+	if dataflow.ReasonOf(err) == dataflow.ReasonExpressionFailed {
+		return &RowFailure{View: k.name(), Text: "of one of its groups", Err: asError(err)}
+	}
 	if err != nil {
 		return fmt.Errorf("compute the rows of %s: %w", k.name(), err)
 	}
@@ -267,7 +270,7 @@ func (k *keyed) emit(ctx context.Context) error {
 	for _, rt := range k.routes {
 		b, failed := rt.compute(out, nil)
 		if len(failed) > 0 && k.run.cfg.OnError == dataflow.OnErrorFail {
-			return &RowFailure{View: rt.viewName(), Text: rowText(out.Schema, out.Row(failed[0].Row)), Err: failed[0].Err}
+			return &RowFailure{View: rt.viewName(), Line: failed[0].At.Line, Column: failed[0].At.Column, Text: rowText(out.Schema, out.Row(failed[0].Row)), Err: failed[0].Err}
 		}
 		if b.N == 0 {
 			continue

@@ -291,17 +291,21 @@ type RowFailure struct {
 }
 
 func (f *RowFailure) Error() string {
-	if f.Stream == "" {
-		return fmt.Sprintf("view %s cannot compute the row %s: %s", f.View, f.Text, f.Err.Message)
+	where := f.View
+	if f.Line > 0 {
+		where = fmt.Sprintf("%s (line %d, column %d)", f.View, f.Line, f.Column)
 	}
-	return fmt.Sprintf("view %s cannot compute the row at stream %s, shard %d, offset %d: %s: %s", f.View, f.Stream, f.Row.Shard, f.Row.Offset, f.Text, f.Err.Message)
+	if f.Stream == "" {
+		return fmt.Sprintf("view %s cannot compute the row %s: %s", where, f.Text, f.Err.Message)
+	}
+	return fmt.Sprintf("view %s cannot compute the row at stream %s, shard %d, offset %d: %s: %s", where, f.Stream, f.Row.Shard, f.Row.Offset, f.Text, f.Err.Message)
 }
 
 func (f *RowFailure) Unwrap() error { return f.Err }
 
 func (s *source) rowFailure(rt *route, b *batch.Batch, f operator.RowError) error {
 	return &RowFailure{
-		View: rt.viewName(), Stream: s.stream.Name,
+		View: rt.viewName(), Line: f.At.Line, Column: f.At.Column, Stream: s.stream.Name,
 		Row:  dataflow.SourceRow{Stream: s.at.Stream, Shard: s.at.Shard, Offset: b.OffsetOf(f.Row)},
 		Text: rowText(b.Schema, b.Row(f.Row)), Err: f.Err,
 	}
