@@ -30,6 +30,15 @@ func (b *binder) refuse(at sql.Span, format string, args ...any) error {
 	return b.src.Errorf(dataflow.ReasonSQLUnsupported, at, format, args...)
 }
 
+// at gives an error of package expr or agg its place. A constant that does not convert is a mistake in the text.
+func (b *binder) at(err error, at sql.Span) error {
+	e := b.src.At(err, at)
+	if e.Reason == dataflow.ReasonExpressionFailed {
+		e.Reason = dataflow.ReasonSQLType
+	}
+	return e
+}
+
 // bind returns e as a typed expression. Errors have a place.
 func (b *binder) bind(e sql.Expr) (expr.Expr, error) {
 	if b.group != nil {
@@ -94,7 +103,7 @@ func (b *binder) bindBool(e sql.Expr, clause string) (expr.Expr, error) {
 	}
 	cond, err := expr.Coerce(x, dataflow.TypeBool)
 	if err != nil {
-		return nil, b.src.At(err, e.Span())
+		return nil, b.at(err, e.Span())
 	}
 	return cond, nil
 }
@@ -122,7 +131,7 @@ func (b *binder) call(at sql.Span, name string, list ...sql.Expr) (expr.Expr, er
 func (b *binder) newCall(at sql.Span, name string, args ...expr.Expr) (expr.Expr, error) {
 	x, err := expr.NewCall(name, args...)
 	if err != nil {
-		return nil, b.src.At(err, at)
+		return nil, b.at(err, at)
 	}
 	return x, nil
 }
@@ -152,7 +161,7 @@ func (b *binder) literal(l *sql.Literal) (expr.Expr, error) {
 	case sql.LiteralDecimal:
 		v, err := expr.ParseValue(dataflow.TypeNumeric, l.Text)
 		if err != nil {
-			return nil, b.src.At(err, l.At)
+			return nil, b.at(err, l.At)
 		}
 		return expr.NewConst(v), nil
 	}
@@ -204,25 +213,64 @@ func flatten(e *sql.Binary, op string) []sql.Expr {
 	return parts
 }
 
-// between binds BETWEEN. SYMMETRIC means either order of the bounds.
+// between binds BETWEEN as the comparisons that it stands for. SYMMETRIC means either order of the bounds.
 func (b *binder) between(e *sql.Between) (expr.Expr, error) {
 	args, err := b.all([]sql.Expr{e.X, e.Lo, e.Hi})
 	if err != nil {
 		return nil, err
 	}
-	name := negated("between", e.Not)
-	x, err := b.newCall(e.OpAt, name, args...)
-	if err != nil || !e.Symmetric {
-		return x, err
+	x, lo, hi := args[0], args[1], args[2]
+	repeated := []expr.Expr{x}
+	if e.Symmetric {
+		repeated = args
 	}
-	y, err := b.newCall(e.OpAt, name, args[0], args[2], args[1])
+	if err := b.checkRepeated(e.At, repeated...); err != nil {
+		return nil, err
+	}
+	in, err := b.within(e, x, lo, hi)
+	if err != nil || !e.Symmetric {
+		return in, err
+	}
+	turned, err := b.within(e, x, hi, lo)
 	if err != nil {
 		return nil, err
 	}
 	if e.Not {
-		return b.newCall(e.OpAt, "and", x, y)
+		return b.newCall(e.OpAt, "and", in, turned)
 	}
-	return b.newCall(e.OpAt, "or", x, y)
+	return b.newCall(e.OpAt, "or", in, turned)
+}
+
+// within returns x >= lo AND x <= hi, or x < lo OR x > hi for NOT BETWEEN.
+func (b *binder) within(e *sql.Between, x, lo, hi expr.Expr) (expr.Expr, error) {
+	low, high, both := ">=", "<=", "and"
+	if e.Not {
+		low, high, both = "<", ">", "or"
+	}
+	l, err := b.newCall(e.OpAt, low, x, lo)
+	if err != nil {
+		return nil, err
+	}
+	h, err := b.newCall(e.OpAt, high, x, hi)
+	if err != nil {
+		return nil, err
+	}
+	return b.newCall(e.OpAt, both, l, h)
+}
+
+// maxRepeated bounds an expression that the binder repeats. Without it nested BETWEENs would double at each level.
+const maxRepeated = 1000
+
+// checkRepeated refuses to repeat large expressions.
+func (b *binder) checkRepeated(at sql.Span, list ...expr.Expr) error {
+	size := 0
+	for _, x := range list {
+		expr.Walk(x, func(expr.Expr) bool { size++; return size <= maxRepeated })
+	}
+	if size > maxRepeated {
+		return b.refuse(at, "this expression is too large: name its parts in a subquery or WITH")
+	}
+	return nil
 }
 
 func (b *binder) like(e *sql.Like) (expr.Expr, error) {
@@ -243,6 +291,9 @@ func (b *binder) caseExpr(e *sql.Case) (expr.Expr, error) {
 	if e.Operand != nil {
 		var err error
 		if operand, err = b.bind(e.Operand); err != nil {
+			return nil, err
+		}
+		if err := b.checkRepeated(e.Operand.Span(), operand); err != nil {
 			return nil, err
 		}
 	}
@@ -273,7 +324,7 @@ func (b *binder) caseExpr(e *sql.Case) (expr.Expr, error) {
 	}
 	x, err := expr.NewCase(whens, els)
 	if err != nil {
-		return nil, b.src.At(err, e.At)
+		return nil, b.at(err, e.At)
 	}
 	return x, nil
 }
@@ -289,7 +340,7 @@ func (b *binder) cast(e *sql.Cast) (expr.Expr, error) {
 	}
 	y, err := expr.NewCast(x, t)
 	if err != nil {
-		return nil, b.src.At(err, e.At)
+		return nil, b.at(err, e.At)
 	}
 	return y, nil
 }

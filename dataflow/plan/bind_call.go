@@ -82,12 +82,15 @@ func (b *binder) function(c *sql.Call) (expr.Expr, error) {
 	if agg.IsAggregate(name) {
 		return b.aggregate(c)
 	}
+	if name == "timezone" {
+		return nil, b.refuse(c.Func.At, "AT TIME ZONE is not there yet: times are in UTC; add or subtract an INTERVAL for another zone")
+	}
 	if instead := refusedFunction(name); instead != "" {
 		return nil, b.refuse(c.Func.At, "%s(…): %s", name, instead)
 	}
 	switch {
 	case c.Star:
-		return nil, b.errorf(c.At, "%s(*): only count takes *", name)
+		return nil, b.errorf(c.At, "%s(*): only count takes *%s", name, sql.DidYouMean(name, []string{"count"}))
 	case c.Distinct:
 		return nil, b.errorf(c.At, "DISTINCT stands in aggregates only, and %s is not one", name)
 	case c.Filter != nil:
@@ -108,7 +111,7 @@ func (b *binder) function(c *sql.Call) (expr.Expr, error) {
 				e.Hint = "did you mean " + n + "?"
 			}
 		}
-		return nil, b.src.At(err, c.Func.At)
+		return nil, b.at(err, c.Func.At)
 	}
 	return x, nil
 }
@@ -139,7 +142,7 @@ func (b *binder) aggregate(c *sql.Call) (expr.Expr, error) {
 			return nil, err
 		}
 		if arg, err = settle(x); err != nil {
-			return nil, b.src.At(err, c.Args[0].Span())
+			return nil, b.at(err, c.Args[0].Span())
 		}
 	}
 	if c.Filter != nil {
@@ -148,7 +151,7 @@ func (b *binder) aggregate(c *sql.Call) (expr.Expr, error) {
 			return nil, err
 		}
 		if arg, err = filtered(cond, arg); err != nil {
-			return nil, b.src.At(err, c.Filter.Span())
+			return nil, b.at(err, c.Filter.Span())
 		}
 	}
 	return b.group.add(b, c, arg)

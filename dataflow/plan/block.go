@@ -150,7 +150,7 @@ func bindKeys(b *binder, g *grouping, s *sql.Select, items []sql.Item) error {
 			return err
 		}
 		if x, err = settle(x); err != nil {
-			return b.src.At(err, e.Span())
+			return b.at(err, e.Span())
 		}
 		if err := checkColumnType(b.src, e.Span(), x.Type(), "GROUP BY"); err != nil {
 			return err
@@ -212,7 +212,7 @@ func bindOutputs(b *binder, blk *block, items []sql.Item) error {
 			return err
 		}
 		if x, err = settle(x); err != nil {
-			return b.src.At(err, it.At)
+			return b.at(err, it.At)
 		}
 		o := output{name: columnName(it.Expr), x: x, ast: it.Expr, at: it.At}
 		if it.Alias != nil {

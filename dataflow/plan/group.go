@@ -53,7 +53,7 @@ func (g *grouping) add(b *binder, c *sql.Call, arg expr.Expr) (expr.Expr, error)
 	}
 	fn, out, err := agg.Resolve(name, arg == nil, t)
 	if err != nil {
-		return nil, b.src.At(err, c.At)
+		return nil, b.at(err, c.At)
 	}
 	if g.table && !agg.Retractable(fn) {
 		return nil, b.refuse(c.At, "%s(…) over a table is not there yet, because a table's rows change and %s cannot forget a row: compute %s over the stream, or count and sum over the table", name, name, name)

@@ -294,7 +294,7 @@ func (b *queryBinder) orderColumn(e sql.Expr, bind *binder, blk *block, l *level
 		return 0, err
 	}
 	if x, err = settle(x); err != nil {
-		return 0, b.src.At(err, e.Span())
+		return 0, bind.at(err, e.Span())
 	}
 	for i, o := range blk.outputs {
 		if o.x.String() == x.String() && o.x.Type() == x.Type() {
@@ -313,22 +313,36 @@ func (b *queryBinder) count(e sql.Expr, clause string, none int64) (int64, error
 	if e == nil {
 		return none, nil
 	}
-	bind := &binder{src: b.src, scope: &scope{}, noAggregate: clause + " takes a number"}
+	if n := firstName(e); n != nil {
+		return 0, b.src.Errorf(dataflow.ReasonSQLType, n.At, "%s takes a constant number, not a column", clause)
+	}
+	bind := &binder{src: b.src, scope: &scope{}, noAggregate: clause + " takes a constant number"}
 	x, err := bind.bind(e)
 	if err != nil {
 		return 0, err
 	}
 	if x, err = expr.NewCast(x, dataflow.TypeBigInt); err != nil {
-		return 0, b.src.At(err, e.Span())
+		return 0, bind.at(err, e.Span())
 	}
 	v, err := expr.EvalRow(x, nil, nil, b.q.now)
 	switch {
 	case err != nil:
-		return 0, b.src.At(err, e.Span())
+		return 0, bind.at(err, e.Span())
 	case v.Null:
 		return none, nil
 	case v.Int < 0:
 		return 0, bind.errorf(e.Span(), "%s must not be negative", clause)
 	}
 	return v.Int, nil
+}
+
+// firstName returns a column that e names, or nil.
+func firstName(e sql.Expr) (found *sql.Name) {
+	sql.Walk(e, func(e sql.Expr) bool {
+		if n, ok := e.(*sql.Name); ok {
+			found = n
+		}
+		return found == nil
+	})
+	return found
 }

@@ -104,7 +104,7 @@ func (s *scope) unknownColumn(src *sql.Source, n *sql.Name, table, name string) 
 		hint += fmt.Sprintf("; text is written in single quotes: '%s'", name)
 	}
 	if hint == "" && len(all) > 0 && len(all) <= 12 {
-		hint = "; there are " + strings.Join(all, ", ")
+		hint = "; the columns are " + strings.Join(all, ", ")
 	}
 	return src.Errorf(dataflow.ReasonSQLType, at, "there is no column %q%s", name, hint)
 }
