@@ -29,6 +29,10 @@ const (
 	baseSize    = 1 + 6*8 + 4
 )
 
+// droppedMarker is the marker of a pipeline that was dropped. It stays, so that a log that is replayed from before the
+// drop is not taken for one whose store has been lost.
+var droppedMarker = []byte{0}
+
 var errBase = errors.New("damaged base marker")
 
 // encode returns the marker's value: version u8, then checkpoint, timeline, meta index, incarnation, seq, digest as

@@ -31,8 +31,9 @@ type chain struct {
 	layers []*layer
 	// cuts are the published ones that are not expired, by id.
 	cuts []*cut
-	// newest is the highest id that has been published.
-	newest dataflow.CheckpointID
+	// newest is the highest id that has been published, or that the base holds; published = there is one.
+	newest    dataflow.CheckpointID
+	published bool
 	// verified is the newest position of a cut that became readable: no gap between the base and it. No commit that is
 	// published later lies below it.
 	verified dataflow.DeltaRef
@@ -73,17 +74,19 @@ type cut struct {
 	metaIndex dataflow.LogIndex
 	named     dataflow.DeltaRef // as committed: incarnation and seq, which may be 0
 	digest    uint64
-	at        dataflow.DeltaRef // the resolved position; valid when ready
+	at        dataflow.DeltaRef // the position: the last delta that counts; valid when ready
 	status    cutStatus
 }
 
 func newChain(base Base, based bool) *chain {
 	return &chain{
-		min:     base.Ref.Incarnation,
-		begins:  make(map[dataflow.Incarnation]dataflow.DeltaRef),
-		base:    base,
-		based:   based,
-		staging: make(map[dataflow.DeltaRef]*staging),
+		min:       base.Ref.Incarnation,
+		begins:    make(map[dataflow.Incarnation]dataflow.DeltaRef),
+		base:      base,
+		based:     based,
+		staging:   make(map[dataflow.DeltaRef]*staging),
+		newest:    base.Checkpoint,
+		published: based && base.Checkpoint > 0,
 	}
 }
 
@@ -201,11 +204,10 @@ func (c *chain) resolve(ref dataflow.DeltaRef) (at dataflow.DeltaRef, ok bool) {
 // publish makes a commit known.
 func (c *chain) publish(k *cut) {
 	i, found := slices.BinarySearchFunc(c.cuts, k.id, func(o *cut, id dataflow.CheckpointID) int { return cmp.Compare(o.id, id) })
+	c.newest, c.published = max(c.newest, k.id), true
 	if found || c.based && k.id < c.base.Checkpoint {
-		c.newest = max(c.newest, k.id)
 		return
 	}
-	c.newest = max(c.newest, k.id)
 	c.cuts = slices.Insert(c.cuts, i, k)
 }
 
@@ -266,9 +268,8 @@ func (c *chain) evaluate(k *cut) cutStatus {
 			return cutCorrupt
 		}
 	}
-	k.at = at
-	if at.Compare(c.verified) > 0 {
-		c.verified = at
+	if k.at = prev; prev.Compare(c.verified) > 0 {
+		c.verified = prev
 	}
 	return cutReady
 }
@@ -307,6 +308,9 @@ func (c *chain) retain(keep []dataflow.CheckpointID) {
 	newest := slices.Max(keep)
 	c.cuts = slices.DeleteFunc(c.cuts, func(k *cut) bool { return k.id <= newest && !slices.Contains(keep, k.id) })
 }
+
+// toCome reports whether a cut that is not known may still be published.
+func (c *chain) toCome(id dataflow.CheckpointID) bool { return !c.published || id > c.newest }
 
 // expireBelow forgets the cuts below floor.
 func (c *chain) expireBelow(floor dataflow.CheckpointID) {

@@ -50,15 +50,15 @@ func OpenReplica(cfg Config) (*Replica, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	store, bases, err := openStore(&cfg)
+	store, marks, err := openStore(&cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open the state of shard %d: %w", cfg.Shard, err)
 	}
 	r := &Replica{cfg: cfg, store: store, merging: make(chan struct{}, 1), wake: make(chan struct{}, 1), stop: make(chan struct{})}
 	r.mu.chains = make(map[dataflow.PipelineUID]*chain)
-	r.mu.dropped = make(map[dataflow.PipelineUID]struct{})
+	r.mu.dropped = marks.dropped
 	r.mu.changed = make(chan struct{})
-	for uid, base := range bases {
+	for uid, base := range marks.bases {
 		r.mu.chains[uid] = newChain(base, true)
 	}
 	r.done.Go(r.foldLayers)
@@ -278,7 +278,7 @@ func (r *Replica) readableLocked(pipeline dataflow.PipelineUID, id dataflow.Chec
 	}
 	k := c.lookup(id)
 	switch {
-	case k == nil && id > c.newest:
+	case k == nil && c.toCome(id):
 		return nil, nil, errNotHere(pipeline, id)
 	case k == nil:
 		return nil, nil, errExpired(pipeline, id)

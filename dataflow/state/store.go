@@ -91,13 +91,19 @@ func (l pebbleLogger) Fatalf(format string, args ...any) {
 	select {}
 }
 
-// openStore opens or makes the store of a shard, and returns the base markers in it.
-func openStore(cfg *Config) (s *store, bases map[dataflow.PipelineUID]Base, err error) {
+// markers is what a store says about pipelines.
+type markers struct {
+	bases   map[dataflow.PipelineUID]Base
+	dropped map[dataflow.PipelineUID]struct{}
+}
+
+// openStore opens or makes the store of a shard, and returns the markers in it.
+func openStore(cfg *Config) (s *store, m markers, err error) {
 	s = &store{fs: cfg.FS, fail: newFailure(), writing: make(chan struct{}, 1)}
 	s.scratch = s.fs.PathJoin(cfg.Dir, "ingest")
 	dir := s.fs.PathJoin(cfg.Dir, "db")
 	if err := s.prepare(cfg.Dir, dir); err != nil {
-		return nil, nil, err
+		return nil, m, err
 	}
 	s.opts = storeOptions(cfg, s.fail)
 	err = s.run(func() (err error) {
@@ -105,12 +111,15 @@ func openStore(cfg *Config) (s *store, bases map[dataflow.PipelineUID]Base, err 
 		return err
 	})
 	if err != nil {
-		return nil, nil, fmt.Errorf("open %s: %w", dir, corrupt(err))
+		return nil, m, fmt.Errorf("open %s: %w", dir, corrupt(err))
 	}
-	if bases, err = s.load(cfg.Shard); err != nil {
-		return nil, nil, errors.Join(err, s.close())
+	if err = s.loadHeader(cfg.Shard); err == nil {
+		m, err = s.loadMarkers()
 	}
-	return s, bases, nil
+	if err != nil {
+		return nil, m, errors.Join(err, s.close())
+	}
+	return s, m, nil
 }
 
 func storeOptions(cfg *Config, fail *failure) *pebble.Options {
@@ -148,11 +157,8 @@ func storeOptions(cfg *Config, fail *failure) *pebble.Options {
 // prepare makes the directories durable and removes what an interrupted merge has left.
 func (s *store) prepare(dirs ...string) error {
 	for _, dir := range append(dirs, s.scratch) {
-		if err := s.fs.MkdirAll(dir, 0o755); err != nil {
+		if err := makeDir(s.fs, dir); err != nil {
 			return fmt.Errorf("make %s: %w", dir, err)
-		}
-		if err := syncDir(s.fs, s.fs.PathDir(dir)); err != nil {
-			return err
 		}
 	}
 	left, err := s.fs.List(s.scratch)
@@ -167,6 +173,20 @@ func (s *store) prepare(dirs ...string) error {
 	return nil
 }
 
+// makeDir makes a directory, and those above it that are not there, durably.
+func makeDir(fs vfs.FS, dir string) error {
+	parent := fs.PathDir(dir)
+	if _, err := fs.Stat(parent); err != nil && parent != dir {
+		if err := makeDir(fs, parent); err != nil {
+			return err
+		}
+	}
+	if err := fs.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	return syncDir(fs, parent)
+}
+
 func syncDir(fs vfs.FS, dir string) error {
 	d, err := fs.OpenDir(dir)
 	if err != nil {
@@ -175,8 +195,8 @@ func syncDir(fs vfs.FS, dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// load checks that the store belongs to the shard, and reads the markers. A new store gets its header.
-func (s *store) load(shard dataflow.ShardID) (map[dataflow.PipelineUID]Base, error) {
+// loadHeader checks that the store belongs to the shard. A new store gets its header.
+func (s *store) loadHeader(shard dataflow.ShardID) error {
 	header := binary.LittleEndian.AppendUint32([]byte{headerVersion}, uint32(shard))
 	have, closer, err := s.db.Get(headerKey)
 	switch {
@@ -187,52 +207,52 @@ func (s *store) load(shard dataflow.ShardID) (map[dataflow.PipelineUID]Base, err
 			return errors.Join(s.db.Set(headerKey, header, pebble.Sync), s.db.Flush())
 		})
 		if err != nil {
-			return nil, fmt.Errorf("write the store's header: %w", err)
+			return fmt.Errorf("write the store's header: %w", err)
 		}
 	case err != nil:
-		return nil, fmt.Errorf("read the store's header: %w", corrupt(err))
+		return fmt.Errorf("read the store's header: %w", corrupt(err))
 	default:
 		same := bytes.Equal(have, header)
 		have = bytes.Clone(have)
 		if err := closer.Close(); err != nil {
-			return nil, fmt.Errorf("read the store's header: %w", err)
+			return fmt.Errorf("read the store's header: %w", err)
 		}
 		if !same {
-			return nil, fmt.Errorf("the store's header is %x, that of shard %d is %x: the directory belongs to another shard or version", have, shard, header)
+			return fmt.Errorf("the store's header is %x, that of shard %d is %x: the directory belongs to another shard or version", have, shard, header)
 		}
 	}
-	return s.loadBases()
+	return nil
 }
 
-func (s *store) loadBases() (_ map[dataflow.PipelineUID]Base, err error) {
-	bases := make(map[dataflow.PipelineUID]Base)
+func (s *store) loadMarkers() (m markers, err error) {
+	m = markers{bases: make(map[dataflow.PipelineUID]Base), dropped: make(map[dataflow.PipelineUID]struct{})}
 	it, err := s.db.NewIter(nil)
 	if err != nil {
-		return nil, fmt.Errorf("read the base markers: %w", corrupt(err))
+		return m, fmt.Errorf("read the markers: %w", corrupt(err))
 	}
 	defer func() {
 		if cerr := it.Close(); err == nil && cerr != nil {
-			err = fmt.Errorf("read the base markers: %w", corrupt(cerr))
+			err = fmt.Errorf("read the markers: %w", corrupt(cerr))
 		}
 	}()
 	for ok := it.SeekGE(appendPipeline(nil, 0)); ok; {
 		key := it.Key()
 		if len(key) != 8 {
-			return nil, dataflow.Errorf(dataflow.ReasonCorrupt, "the state store has a key %x without a base marker before it", key)
+			return m, dataflow.Errorf(dataflow.ReasonCorrupt, "the state store has a key %x without a marker before it", key)
 		}
 		uid := dataflow.PipelineUID(binary.BigEndian.Uint64(key))
-		base, err := decodeBase(it.Value())
-		if err != nil {
-			return nil, dataflow.Errorf(dataflow.ReasonCorrupt, "pipeline %d: %w", uid, err)
+		if bytes.Equal(it.Value(), droppedMarker) {
+			m.dropped[uid] = struct{}{}
+		} else if m.bases[uid], err = decodeBase(it.Value()); err != nil {
+			return m, dataflow.Errorf(dataflow.ReasonCorrupt, "pipeline %d: %w", uid, err)
 		}
-		bases[uid] = base
 		next := prefixEnd(appendPipeline(nil, uid))
 		if next == nil {
 			break
 		}
 		ok = it.SeekGE(next)
 	}
-	return bases, nil
+	return m, nil
 }
 
 // run runs fn on a goroutine of its own and returns its error, or the failure that keeps it from returning.
@@ -263,14 +283,17 @@ func (s *store) write(ctx context.Context, fn func() error) error {
 	return s.run(fn)
 }
 
-// drop deletes all of a pipeline, durably. Open snapshots keep what they see.
+// drop deletes all of a pipeline and leaves the marker that says so, durably. Open snapshots keep what they see.
 func (s *store) drop(uid dataflow.PipelineUID) error {
 	from := appendPipeline(nil, uid)
 	to := prefixEnd(appendPipeline(nil, uid))
 	if to == nil {
 		to = bytes.Repeat([]byte{0xff}, storePrefix+dataflow.MaxKeyBytes)
 	}
-	err := s.write(context.Background(), func() error { return s.db.DeleteRange(from, to, pebble.Sync) })
+	err := s.write(context.Background(), func() error {
+		b := s.db.NewBatch()
+		return errors.Join(b.DeleteRange(from, to, nil), b.Set(from, droppedMarker, nil), b.Commit(pebble.Sync), b.Close())
+	})
 	if err != nil {
 		s.fail.set(fmt.Errorf("drop pipeline %d: %w", uid, err))
 	}
