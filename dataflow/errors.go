@@ -68,6 +68,7 @@ const (
 	ReasonNoCommittedCheckpoint Reason = "NO_COMMITTED_CHECKPOINT"
 	ReasonOutcomeUnknown        Reason = "OUTCOME_UNKNOWN"
 	ReasonShuttingDown          Reason = "SHUTTING_DOWN"
+	ReasonUnreachable           Reason = "UNREACHABLE"
 	ReasonTokenNotReached       Reason = "TOKEN_NOT_REACHED"
 	ReasonDeadline              Reason = "DEADLINE"
 )
@@ -123,6 +124,7 @@ var reasons = []ReasonInfo{
 	{ReasonNoCommittedCheckpoint, KindUnavailable, "the pipeline has no committed cut here yet", "try again after the delay in RetryInfo"},
 	{ReasonOutcomeUnknown, KindUnknown, "the request may or may not have taken effect", "retry it with the same idempotency key or sequence numbers"},
 	{ReasonShuttingDown, KindUnavailable, "the node is stopping", "try again, or ask another node"},
+	{ReasonUnreachable, KindUnavailable, "no server answered; clients give this, never a server", "start the server, or correct the address"},
 	{ReasonTokenNotReached, KindDeadline, "the cut did not cover the token in time", "wait longer, or see pipeline describe for what holds it up"},
 	{ReasonDeadline, KindDeadline, "the request's deadline passed", "allow more time"},
 	{ReasonCorrupt, KindCorrupt, "stored data failed its checksum", "replace the node's data directory from a healthy copy"},

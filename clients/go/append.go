@@ -1,0 +1,36 @@
+package weir
+
+import (
+	"context"
+	"crypto/rand"
+
+	"github.com/weirdb/weir/dataflow/batch"
+	"github.com/weirdb/weir/internal/wire"
+	weirv1 "github.com/weirdb/weir/proto/weir/v1"
+)
+
+// Append is a plain append: a few rows at once. For many rows, or rows that must count once even when the sender is
+// killed and starts again, there is Producer.
+type Append struct {
+	Stream string
+	// Rows or JSON: the rows in columns, or one JSON object per line.
+	Rows *batch.Batch
+	JSON []byte
+	// IdempotencyKey makes the append repeatable by another process too. Empty: a random one, so that this call can be
+	// retried.
+	IdempotencyKey string
+	// PreviousToken is a token of an earlier append; the answer's token covers that too.
+	PreviousToken string
+}
+
+// Append adds rows to a stream. They are checked as a whole before anything is written, and are on disk when it returns.
+func (c *Client) Append(ctx context.Context, a Append) (*weirv1.AppendResponse, error) {
+	req := &weirv1.AppendRequest{Stream: a.Stream, JsonRows: a.JSON, IdempotencyKey: a.IdempotencyKey, PreviousToken: a.PreviousToken}
+	if req.IdempotencyKey == "" {
+		req.IdempotencyKey = rand.Text()
+	}
+	if a.Rows != nil {
+		req.Batch = wire.EncodeColumns(a.Rows, 0, a.Rows.N)
+	}
+	return call(ctx, c, repeatable, c.ingest.Append, req)
+}

@@ -1,0 +1,136 @@
+package weir
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/internal/wire"
+	weirv1 "github.com/weirdb/weir/proto/weir/v1"
+)
+
+// ReadOptions are what every read can ask for.
+type ReadOptions struct {
+	// Isolation is committed unless said otherwise.
+	Isolation dataflow.Isolation
+	// MinToken is the token of an append that the answer must cover.
+	MinToken string
+	// MaxWait is how long the server may wait for MinToken; 0 = 10 s. Then TOKEN_NOT_REACHED.
+	MaxWait time.Duration
+	// Checkpoint reads this retained or leased cut instead of the newest.
+	Checkpoint *dataflow.CheckpointID
+	// NumbersAsStrings writes BIGINT and NUMERIC values as JSON strings.
+	NumbersAsStrings bool
+}
+
+func (o *ReadOptions) isolation() weirv1.Read {
+	if o.Isolation == dataflow.ReadUncommitted {
+		return weirv1.Read_READ_UNCOMMITTED
+	}
+	return weirv1.Read_READ_COMMITTED
+}
+
+func (o *ReadOptions) numbers() weirv1.Numbers {
+	if o.NumbersAsStrings {
+		return weirv1.Numbers_NUMBERS_STRING
+	}
+	return weirv1.Numbers_NUMBERS_JSON
+}
+
+func (o *ReadOptions) maxWait() *durationpb.Duration {
+	if o.MaxWait == 0 {
+		return nil
+	}
+	return durationpb.New(o.MaxWait)
+}
+
+func (o *ReadOptions) checkpoint() *uint64 {
+	if o.Checkpoint == nil {
+		return nil
+	}
+	id := uint64(*o.Checkpoint)
+	return &id
+}
+
+// session is the token to send. A read of a chosen cut is outside the session: it may look back.
+func (c *Client) session(pipeline string, o *ReadOptions) string {
+	if o.Checkpoint != nil {
+		return ""
+	}
+	return c.sessions.token(pipeline)
+}
+
+// finish notes what a read says about its pipeline.
+func (c *Client) finish(pipeline string, o *ReadOptions, cut *weirv1.Cut, err error) {
+	if err != nil {
+		cut = CutOf(err)
+		c.sessions.failed(pipeline, err)
+	}
+	if o.Checkpoint == nil {
+		c.sessions.saw(cut)
+	}
+}
+
+// Row is a row as a JSON object, columns in the order of the table.
+type Row = json.RawMessage
+
+// Answer is one row and the cut it is from.
+type Answer struct {
+	Row Row
+	Cut *weirv1.Cut
+}
+
+// Get reads the row of a table ("pipeline.table") by its key. Without one the error is ROW_NOT_FOUND, and CutOf(err) says
+// as of which cut.
+func (c *Client) Get(ctx context.Context, table string, key dataflow.Row, o ReadOptions) (*Answer, error) {
+	p, t, err := dataflow.ParsePipelineTable(table)
+	if err != nil {
+		return nil, err
+	}
+	r, err := call(ctx, c, repeatable, c.query.Get, &weirv1.GetRequest{
+		Pipeline: p, Table: t, Key: wire.Key(key), Isolation: o.isolation(), MinToken: o.MinToken, SessionToken: c.session(p, &o),
+		MaxWait: o.maxWait(), CheckpointId: o.checkpoint(), Numbers: o.numbers(),
+	})
+	c.finish(p, &o, r.GetCut(), err)
+	if err != nil {
+		return nil, err
+	}
+	return &Answer{Row: r.GetRow(), Cut: r.GetCut()}, nil
+}
+
+// Answers are the rows of several keys, from one cut.
+type Answers struct {
+	// Rows has one element per key, in order; nil where there is no row.
+	Rows []Row
+	Cut  *weirv1.Cut
+}
+
+// BatchGet reads rows by key, all from one cut.
+func (c *Client) BatchGet(ctx context.Context, table string, keys []dataflow.Row, o ReadOptions) (*Answers, error) {
+	p, t, err := dataflow.ParsePipelineTable(table)
+	if err != nil {
+		return nil, err
+	}
+	req := &weirv1.BatchGetRequest{
+		Pipeline: p, Table: t, Isolation: o.isolation(), MinToken: o.MinToken, SessionToken: c.session(p, &o),
+		MaxWait: o.maxWait(), CheckpointId: o.checkpoint(), Numbers: o.numbers(),
+	}
+	for _, k := range keys {
+		req.Keys = append(req.Keys, wire.Key(k))
+	}
+	r, err := call(ctx, c, repeatable, c.query.BatchGet, req)
+	c.finish(p, &o, r.GetCut(), err)
+	if err != nil {
+		return nil, err
+	}
+	a := &Answers{Cut: r.GetCut(), Rows: make([]Row, len(r.GetRows()))}
+	for i, row := range r.GetRows() {
+		if len(row) > 0 {
+			a.Rows[i] = row
+		}
+	}
+	return a, nil
+}

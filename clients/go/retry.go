@@ -1,0 +1,98 @@
+package weir
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/weirdb/weir/dataflow"
+)
+
+// retrySafety says when a call may be made again.
+type retrySafety uint8
+
+const (
+	// repeatable calls have the same effect made twice, so an unknown outcome is no reason not to try again.
+	repeatable retrySafety = iota
+	// once calls are made again only when the server has said that nothing happened.
+	once
+)
+
+// The pauses between tries: short at first, because a restart takes moments; never so long that a server that is back
+// goes unnoticed.
+const (
+	firstPause = 50 * time.Millisecond
+	maxPause   = 2 * time.Second
+)
+
+// pauses is a capped exponential back-off with jitter: many clients of one server do not come back at once.
+type pauses struct{ next time.Duration }
+
+// after returns how long to wait now. asked is what the server said (RetryInfo); it is the least.
+func (p *pauses) after(asked time.Duration) time.Duration {
+	if p.next == 0 {
+		p.next = firstPause
+	}
+	d := p.next/2 + rand.N(p.next/2)
+	p.next = min(2*p.next, maxPause)
+	return max(d, asked)
+}
+
+func (p *pauses) reset() { p.next = 0 }
+
+// mayRetry reports whether another try can succeed, and whether the failed one may have taken effect.
+func mayRetry(err error) (again, tookEffect bool) {
+	var e *dataflow.Error
+	if !errors.As(err, &e) {
+		return false, false
+	}
+	switch e.Reason {
+	case dataflow.ReasonUnreachable, dataflow.ReasonOutcomeUnknown:
+		return true, true
+	case dataflow.ReasonOverloaded:
+		return true, false
+	}
+	return e.Reason.Kind() == dataflow.KindUnavailable, false
+}
+
+// retry makes a call until it succeeds, fails for good, ctx ends or Config.RetryFor has passed. The last error is
+// returned, with its reason.
+func (c *Client) retry(ctx context.Context, safe retrySafety, try func(context.Context) error) error {
+	var wait pauses
+	deadline := time.Now().Add(c.cfg.RetryFor)
+	for {
+		err := c.errorOf(ctx, try(ctx))
+		if err == nil {
+			return nil
+		}
+		again, tookEffect := mayRetry(err)
+		if !again || tookEffect && safe == once {
+			return err
+		}
+		d := wait.after(retryAfter(err))
+		if time.Now().Add(d).After(deadline) || sleep(ctx, d) != nil {
+			return err
+		}
+	}
+}
+
+func retryAfter(err error) time.Duration {
+	var e *dataflow.Error
+	if errors.As(err, &e) {
+		return e.RetryAfter
+	}
+	return 0
+}
+
+// sleep waits for d or for ctx's end.
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
