@@ -50,9 +50,13 @@ func literalAs(k *Const, t dataflow.Type) (Expr, error) {
 	if k.value.Null || t == dataflow.TypeUnknown {
 		return newTyped(dataflow.NullValue(t)), nil
 	}
-	v, err := ParseValue(t, k.value.Str)
+	v, err := parseValue(t, k.value.Str)
 	if err != nil {
-		return nil, err
+		e := *err
+		if e.Reason == dataflow.ReasonExpressionFailed {
+			e.Reason = dataflow.ReasonSQLType // the text is wrong, not a row
+		}
+		return nil, &e
 	}
 	return newTyped(v), nil
 }

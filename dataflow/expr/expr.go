@@ -79,31 +79,6 @@ func Columns(e Expr) []int {
 	return slices.Compact(cols)
 }
 
-// IsVolatile reports whether e calls a function whose result differs from call to call for the same row. Views refuse
-// such expressions (P10). now() is not volatile: it is the row's append time, or the query's time.
-func IsVolatile(e Expr) bool {
-	volatile := false
-	Walk(e, func(e Expr) bool {
-		if c, ok := e.(*Call); ok && c.fn.volatile {
-			volatile = true
-		}
-		return !volatile
-	})
-	return volatile
-}
-
-// UsesNow reports whether e calls now().
-func UsesNow(e Expr) bool {
-	uses := false
-	Walk(e, func(e Expr) bool {
-		if c, ok := e.(*Call); ok && c.fn.stable {
-			uses = true
-		}
-		return !uses
-	})
-	return uses
-}
-
 // EvalRow evaluates e over one row, with now as now(). The error is an *dataflow.Error.
 func EvalRow(e Expr, schema dataflow.Schema, row dataflow.Row, now int64) (dataflow.Value, error) {
 	b := &batch.Batch{Schema: schema, N: 1, Cols: make([]*batch.Vector, len(schema))}

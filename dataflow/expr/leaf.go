@@ -92,10 +92,8 @@ func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'
 // typeName returns the name of a type as error messages and canonical text have it.
 func typeName(t dataflow.Type) string {
 	switch t {
-	case typeAny:
+	case typeAny, typeEach:
 		return "any"
-	case typeEach:
-		return `"any"`
 	}
 	return strings.ToLower(t.String())
 }

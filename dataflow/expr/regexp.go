@@ -162,8 +162,8 @@ func evalRegexpSubstr(f *frame) {
 			n = int(min(nth, maxText+1))
 		}
 		if n == 1 {
-			if m := p.re.Find(s); m != nil {
-				return append(dst, m...), nil
+			if m := p.re.FindIndex(s); m != nil {
+				return append(dst, s[m[0]:m[1]]...), nil
 			}
 		} else if all := p.re.FindAll(s, n); len(all) == n {
 			return append(dst, all[n-1]...), nil

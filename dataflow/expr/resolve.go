@@ -183,7 +183,7 @@ func resolve(name string, candidates []*function, args []Expr) (*function, []dat
 		return nil, nil, noMatch(name, candidates, args)
 	}
 	kind := "function"
-	if !isWord(name) {
+	if isOperator(name) {
 		kind = "operator"
 	}
 	return nil, nil, dataflow.Errorf(dataflow.ReasonSQLType, "%s is not unique: %s", kind, signature(name, args)).
@@ -208,14 +208,25 @@ func signature(name string, args []Expr) string {
 }
 
 func formatSignature(name string, types []string) string {
-	operator := !isWord(name) || strings.HasSuffix(name, "like")
-	switch {
-	case operator && len(types) == 1:
-		return name + " " + types[0]
-	case operator && len(types) == 2:
-		return types[0] + " " + strings.ToUpper(name) + " " + types[1]
+	upper := strings.ToUpper(name)
+	switch n := len(types); {
+	case name == "[]" && n == 2:
+		return types[0] + "[" + types[1] + "]"
+	case (name == "in" || name == "not in") && n > 1:
+		return types[0] + " " + upper + " (" + strings.Join(types[1:], ", ") + ")"
+	case strings.HasPrefix(name, "is ") && n == 1:
+		return types[0] + " " + upper
+	case (name == "not" || !isWord(name)) && n == 1:
+		return upper + " " + types[0]
+	case isOperator(name) && n > 1:
+		return strings.Join(types, " "+upper+" ")
 	}
 	return name + "(" + strings.Join(types, ", ") + ")"
+}
+
+// isOperator reports whether a name stands between its arguments.
+func isOperator(name string) bool {
+	return !isWord(name) || name == "and" || name == "or" || strings.HasSuffix(name, "like") || strings.HasSuffix(name, "distinct from")
 }
 
 // declared returns the signature of fn as documentation shows it.
@@ -225,7 +236,11 @@ func (fn *function) declared() string {
 		types = append(types, typeName(t))
 	}
 	if fn.variadic {
-		types[len(types)-1] += ", …"
+		if name := fn.name; name == "and" || name == "or" {
+			types = append(types, types[0])
+		} else {
+			types[len(types)-1] += ", …"
+		}
 	}
 	return formatSignature(fn.name, types)
 }
@@ -244,7 +259,7 @@ func noMatch(name string, candidates []*function, args []Expr) *dataflow.Error {
 	for i, fn := range candidates {
 		have[i] = fn.declared()
 	}
-	if isWord(name) && !strings.HasSuffix(name, "like") {
+	if isWord(name) && !isOperator(name) {
 		return dataflow.Errorf(dataflow.ReasonSQLType, "function %s does not exist", signature(name, args)).
 			WithHint("there is %s", strings.Join(have, "; "))
 	}
@@ -298,7 +313,7 @@ type FuncDoc struct {
 	Signatures []string // each with its result type: left(text, bigint) → text
 	Doc        string
 	Differs    string // how PostgreSQL differs; empty if it does not
-	Example    string // an expression and its value: left('weir', 2) → we
+	Example    string // an expression to show; empty where none can be
 }
 
 // Functions returns the documentation of every function and operator, by topic and in the tables' order.
