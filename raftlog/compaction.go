@@ -7,6 +7,7 @@ import (
 
 	"github.com/hashicorp/raft"
 	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/internal/phase"
 )
 
 // onApply counts applied bytes and asks for a snapshot when there are enough (R5).
@@ -47,6 +48,8 @@ func (g *Group) Snapshot(ctx context.Context) error {
 		return dataflow.Errorf(dataflow.ReasonDeadline, "log %s: a snapshot is under way: %w", g.cfg.Group, context.Cause(ctx))
 	}
 	defer func() { <-g.snapMu }()
+	g.cfg.Phases.Enter(phase.Snapshot)
+	defer g.cfg.Phases.Leave(phase.Snapshot)
 	g.sinceSnap.Store(0)
 	rc := g.raft.ReloadableConfig()
 	rc.TrailingLogs = g.trailingEntries()

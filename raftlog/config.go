@@ -8,6 +8,7 @@ import (
 
 	"github.com/hashicorp/raft"
 	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/internal/phase"
 	"github.com/weirdb/weir/internal/vfs"
 )
 
@@ -81,6 +82,8 @@ type Config struct {
 	TrailingBytes int64
 	// ElectionTimeout is how long a member waits for its leader; default 2 s, and 50 ms in a group of one.
 	ElectionTimeout time.Duration
+	// Phases records snapshots; optional.
+	Phases *phase.Recorder
 	// Logger receives the group's messages; default: discarded.
 	Logger *slog.Logger
 }

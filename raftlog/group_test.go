@@ -132,6 +132,9 @@ func mustOpen(t testing.TB, fs vfs.FS, mod func(*raftlog.Config)) *node {
 	if err := n.group.WaitLeader(testCtx(t)); err != nil {
 		t.Fatal(err)
 	}
+	if err := n.group.Barrier(testCtx(t)); err != nil { // the new leader's own first write is behind us
+		t.Fatal(err)
+	}
 	return n
 }
 

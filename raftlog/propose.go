@@ -143,12 +143,12 @@ func (g *Group) settle(p *Pending, err error) {
 			p.err = g.errUnknown(fmt.Errorf("the state machine answered %T", f.Response()))
 		}
 	}
-	close(p.done)
 	g.mu.Lock()
 	g.mu.pending--
 	g.mu.pendingBytes -= int64(len(p.frame))
 	idle := g.mu.closed && g.mu.pending == 0
 	g.mu.Unlock()
+	close(p.done)
 	if idle {
 		close(g.idle)
 	}
