@@ -158,6 +158,7 @@ func (k *keyed) receive(ctx context.Context, env exchange.Envelope) error {
 // snapshot freezes the table for attempt n and passes the barrier on. Handing the frozen entries over is gather's.
 func (k *keyed) snapshot(ctx context.Context, n dataflow.CheckpointID) error {
 	k.freezes = append(k.freezes, freeze{id: n, frozen: k.table.Freeze()})
+	k.run.barrier.passed(n)
 	return k.broadcast(ctx, exchange.Message{Kind: exchange.KindBarrier, Barrier: n})
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/weirdb/weir/dataflow/exchange"
 	"github.com/weirdb/weir/dataflow/plan"
 	"github.com/weirdb/weir/dataflow/state"
+	"github.com/weirdb/weir/internal/phase"
 )
 
 // RowLog is what a source task reads: the applied rows of one shard.
@@ -65,6 +66,8 @@ type Config struct {
 	// Failed is told, once, why the run ended by itself. It is called from a goroutine of the run and must not wait for
 	// the run's end.
 	Failed func(error)
+	// Phases records barriers and deltas; optional.
+	Phases *phase.Recorder
 	Logger *slog.Logger
 }
 
@@ -78,6 +81,7 @@ type Run struct {
 	keyed   []*keyed
 	writers map[dataflow.ShardID]*checkpoint.Writer
 	markers markers
+	barrier barriers
 }
 
 // Start builds the graph and starts its tasks. They run until Stop or the first failure.
@@ -89,6 +93,7 @@ func Start(cfg Config) (*Run, error) {
 		return nil, err
 	}
 	r.markers.init(len(r.keyed))
+	r.barrier.init(len(r.keyed), cfg.Phases)
 	g, gctx := errgroup.WithContext(ctx)
 	for _, w := range r.writers {
 		g.Go(func() error { return w.Run(gctx) })
@@ -102,6 +107,7 @@ func Start(cfg Config) (*Run, error) {
 	go func() {
 		err := g.Wait()
 		r.markers.close()
+		r.barrier.close()
 		stopped := ctx.Err() != nil
 		cancel()
 		if !stopped && err != nil {
@@ -128,7 +134,7 @@ func (r *Run) build() error {
 		w := checkpoint.NewWriter(checkpoint.WriterConfig{
 			Pipeline: cfg.Pipeline, Shard: shard, Incarnation: cfg.Incarnation, Base: base,
 			Tables: len(plans.Stages), Sources: len(plans.Reads),
-			Log: cfg.Deltas(shard), Ack: cfg.Ack,
+			Log: cfg.Deltas(shard), Ack: cfg.Ack, Phases: cfg.Phases,
 		})
 		r.writers[shard] = w
 		for i, st := range plans.Stages {
@@ -177,6 +183,7 @@ func (r *Run) build() error {
 
 // Inject puts barrier n into every source of this node. Ids must increase from call to call.
 func (r *Run) Inject(n dataflow.CheckpointID) {
+	r.barrier.open(n)
 	for _, s := range r.sources {
 		s.inject(command{barrier: n})
 	}
