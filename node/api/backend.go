@@ -179,6 +179,7 @@ type Pipeline struct {
 // StartKind says where a new pipeline starts to read.
 type StartKind uint8
 
+// Where a pipeline can start.
 const (
 	StartEarliest StartKind = iota
 	StartLatest

@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -314,13 +315,13 @@ func TestRowsAreAppendedAsJSONAndNDJSON(t *testing.T) {
 }
 
 // endless is a chunked body without an end.
-type endless struct{ read int }
+type endless struct{ read atomic.Int64 }
 
 func (e *endless) Read(p []byte) (int, error) {
 	for i := range p {
 		p[i] = ' '
 	}
-	e.read += len(p)
+	e.read.Add(int64(len(p)))
 	return len(p), nil
 }
 
@@ -347,8 +348,8 @@ func TestBodiesOfWrongTypeOrSizeAreRefused(t *testing.T) {
 		}
 		resp.Body.Close()
 	}
-	if body.read > 4*wire.MaxJSONBytes {
-		t.Errorf("%d bytes were taken", body.read)
+	if n := body.read.Load(); n > 4*wire.MaxJSONBytes {
+		t.Errorf("%d bytes were taken", n)
 	}
 	if a := h.post("/v1/streams/lines:append", `{"line":"still here"}`); a.status != 200 {
 		t.Fatalf("got %d %s", a.status, a.body)
