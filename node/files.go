@@ -37,6 +37,34 @@ func writeFile(f vfs.FS, dir, path string, data []byte) error {
 	if err := f.Rename(tmp, path); err != nil {
 		return err
 	}
+	return syncDir(f, dir)
+}
+
+// makeDir makes a directory with its parents and makes their names durable: files in a directory whose own name is lost
+// with the power are lost too, however well they were synced. The name is synced also when the directory is there, since
+// a start that was killed may have made it.
+func makeDir(f vfs.FS, dir string) error {
+	made := []string{dir}
+	for d := f.PathDir(dir); d != f.PathDir(d); d = f.PathDir(d) {
+		if _, err := f.Stat(d); err == nil {
+			break
+		}
+		made = append(made, d)
+	}
+	_, statErr := f.Stat(dir)
+	if err := f.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	for _, d := range made {
+		err := syncDir(f, f.PathDir(d))
+		if err != nil && (statErr != nil || !errors.Is(err, fs.ErrPermission)) { // who made it where we may not look answers for it
+			return err
+		}
+	}
+	return nil
+}
+
+func syncDir(f vfs.FS, dir string) error {
 	d, err := f.OpenDir(dir)
 	if err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/state"
+	"github.com/weirdb/weir/internal/phase"
 	"github.com/weirdb/weir/internal/vfs"
 	"github.com/weirdb/weir/node/worker"
 	"github.com/weirdb/weir/raftlog"
@@ -41,6 +42,7 @@ type storage struct {
 	meta   *meta.Log
 	cache  *state.Cache
 	shards []*worker.Shard
+	phases *phase.Recorder // nil unless asked for
 }
 
 // identity is node.json.
@@ -56,8 +58,8 @@ const dataFormat = 1
 const startTimeout = 2 * time.Minute
 
 // openStorage opens the directory and waits until the logs lead and everything committed is applied.
-func openStorage(ctx context.Context, cfg *Config) (_ *storage, err error) {
-	s := &storage{fs: cfg.FS}
+func openStorage(ctx context.Context, cfg *Config, phases *phase.Recorder) (_ *storage, err error) {
+	s := &storage{fs: cfg.FS, phases: phases}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
@@ -65,7 +67,7 @@ func openStorage(ctx context.Context, cfg *Config) (_ *storage, err error) {
 	}()
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	if err := cfg.FS.MkdirAll(cfg.DataDir, 0o700); err != nil {
+	if err := makeDir(cfg.FS, cfg.DataDir); err != nil {
 		return nil, fmt.Errorf("make the data directory: %w", err)
 	}
 	if s.lock, err = cfg.FS.Lock(cfg.FS.PathJoin(cfg.DataDir, "LOCK")); err != nil {
@@ -74,7 +76,7 @@ func openStorage(ctx context.Context, cfg *Config) (_ *storage, err error) {
 	if err := s.identify(cfg); err != nil {
 		return nil, err
 	}
-	if s.logs, err = logstore.Open(cfg.FS, cfg.FS.PathJoin(cfg.DataDir, "log"), logstore.Options{Logger: cfg.Logger}); err != nil {
+	if s.logs, err = logstore.Open(cfg.FS, cfg.FS.PathJoin(cfg.DataDir, "log"), logstore.Options{SegmentBytes: cfg.Tuning.SegmentBytes, Logger: cfg.Logger}); err != nil {
 		return nil, fmt.Errorf("open the log store: %w", err)
 	}
 	if err := s.openMeta(ctx, cfg); err != nil {
@@ -116,7 +118,7 @@ func (s *storage) identify(cfg *Config) error {
 // openMeta opens the meta log and waits until it leads and has applied what was committed.
 func (s *storage) openMeta(ctx context.Context, cfg *Config) error {
 	dir := cfg.FS.PathJoin(cfg.DataDir, "meta")
-	if err := cfg.FS.MkdirAll(dir, 0o700); err != nil {
+	if err := makeDir(cfg.FS, dir); err != nil {
 		return err
 	}
 	var log raftlog.LogStore
@@ -134,7 +136,9 @@ func (s *storage) openMeta(ctx context.Context, cfg *Config) error {
 		log = g
 	}
 	fsm := meta.NewFSM()
-	group, err := raftlog.Open(raftlog.Config{Group: "meta", NodeID: cfg.NodeID, FS: cfg.FS, Dir: dir, Log: log, FSM: fsm, Logger: cfg.Logger})
+	group, err := raftlog.Open(raftlog.Config{Group: "meta", NodeID: cfg.NodeID, FS: cfg.FS, Dir: dir, Log: log, FSM: fsm,
+		SnapshotBytes: cfg.Tuning.SnapshotBytes, TrailingBytes: cfg.Tuning.TrailingBytes, Phases: s.phases, Logger: cfg.Logger,
+	})
 	if err != nil {
 		return err
 	}
@@ -197,7 +201,7 @@ func (s *storage) openShards(ctx context.Context, cfg *Config) error {
 
 func (s *storage) openShard(ctx context.Context, cfg *Config, id dataflow.ShardID) (*worker.Shard, error) {
 	dir := cfg.FS.PathJoin(cfg.DataDir, "shards", fmt.Sprintf("%04d", id))
-	if err := cfg.FS.MkdirAll(dir, 0o700); err != nil {
+	if err := makeDir(cfg.FS, dir); err != nil {
 		return nil, err
 	}
 	sh := &worker.Shard{ID: id}
@@ -212,7 +216,11 @@ func (s *storage) openShard(ctx context.Context, cfg *Config, id dataflow.ShardI
 	}
 	if sh.Log, err = shard.Open(shard.Config{
 		Shard: id, Store: store, Replica: sh.Replica, Logger: cfg.Logger,
-		Raft: raftlog.Config{NodeID: cfg.NodeID, FS: cfg.FS, Dir: dir, Logger: logger, MaxEntryBytes: maxShardEntry},
+		SnapshotBytes: cfg.Tuning.SnapshotBytes,
+		Raft: raftlog.Config{
+			NodeID: cfg.NodeID, FS: cfg.FS, Dir: dir, Logger: logger, MaxEntryBytes: maxShardEntry,
+			TrailingBytes: cfg.Tuning.TrailingBytes, Phases: s.phases,
+		},
 	}); err != nil {
 		return sh, err
 	}
