@@ -1,0 +1,193 @@
+package nodetest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"math"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/weirdb/weir/internal/vfs"
+	"github.com/weirdb/weir/node"
+	weirv1 "github.com/weirdb/weir/proto/weir/v1"
+)
+
+// Options say what kind of node to run. The zero value is a node of two shards.
+type Options struct {
+	// Shards of a new group; default 2: enough for an exchange, few enough to start quickly.
+	Shards int
+	// FS holds the data; default an empty one.
+	FS *vfs.MemFS
+	// Reflection answers gRPC reflection.
+	Reflection bool
+	// Logger takes the node's messages. Default: the test's log, errors only: a start warns of elections.
+	Logger *slog.Logger
+}
+
+// dataDir is the data directory in the file system.
+const dataDir = "/data"
+
+// patience bounds every wait of a verb: far longer than a busy machine needs, shorter than the test's own limit.
+const patience = 60 * time.Second
+
+// Node is a running node. Its methods are for one goroutine at a time, but the service clients are for any number.
+type Node struct {
+	t    testing.TB
+	opts Options
+	fs   *vfs.MemFS
+
+	node *node.Node
+	conn *grpc.ClientConn
+	http *http.Client
+	stop context.CancelFunc
+	done chan error // what Run returned
+}
+
+// Open runs a node until the test ends, or Close.
+func Open(t testing.TB, opts Options) *Node {
+	t.Helper()
+	if opts.Shards == 0 {
+		opts.Shards = 2
+	}
+	if opts.FS == nil {
+		opts.FS = vfs.NewCrashableMem()
+	}
+	n := &Node{t: t, opts: opts, fs: opts.FS}
+	if n.opts.Logger == nil {
+		n.opts.Logger = slog.New(slog.NewTextHandler(testLog{t}, &slog.HandlerOptions{Level: slog.LevelError}))
+	}
+	n.open()
+	t.Cleanup(n.Close)
+	return n
+}
+
+// testLog writes messages of the node to the test's log. They come from a node that the test has closed before it ends.
+type testLog struct{ t testing.TB }
+
+func (l testLog) Write(p []byte) (int, error) {
+	l.t.Log(strings.TrimRight(string(p), "\n"))
+	return len(p), nil
+}
+
+func (n *Node) open() {
+	n.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	nd, err := node.Open(ctx, node.Config{
+		DataDir: dataDir, FS: n.fs, Shards: n.opts.Shards, GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0",
+		Reflection: n.opts.Reflection, FaultInjection: true, Logger: n.opts.Logger,
+	})
+	if err != nil {
+		cancel()
+		n.t.Fatalf("open the node: %v", err)
+	}
+	n.node, n.stop, n.done = nd, cancel, make(chan error, 1)
+	go func() { n.done <- nd.Run(ctx) }()
+	n.conn, err = grpc.NewClient(nd.GRPCAddr(), grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)))
+	if err != nil {
+		n.t.Fatalf("connect to the node: %v", err)
+	}
+	n.http = &http.Client{Transport: &http.Transport{}}
+}
+
+// Close stops the node in order. It does nothing when the node is closed.
+func (n *Node) Close() {
+	n.t.Helper()
+	if n.node == nil {
+		return
+	}
+	if err := n.shut(); err != nil {
+		n.t.Errorf("stop the node: %v", err)
+	}
+}
+
+// shut ends the node and everything around it, and waits for that.
+func (n *Node) shut() error {
+	n.http.CloseIdleConnections()
+	err := n.conn.Close()
+	n.stop()
+	err = errors.Join(err, <-n.done, n.node.Close())
+	n.node = nil
+	return err
+}
+
+// Restart stops the node in order and runs it again on the same data. Clients that were taken before are of no use
+// afterwards.
+func (n *Node) Restart() {
+	n.t.Helper()
+	n.Close()
+	n.open()
+}
+
+// LoseUnsynced is the crash that loses all that was not synced.
+var LoseUnsynced = vfs.CrashCloneCfg{}
+
+// Crash pulls the plug at this moment and runs the node again on what the disk holds, which cfg decides.
+func (n *Node) Crash(cfg vfs.CrashCloneCfg) {
+	n.t.Helper()
+	after := n.fs.CrashClone(cfg)
+	// The old node still runs, on a disk that nobody will read again; how it ends does not matter.
+	if err := n.shut(); err != nil {
+		n.t.Logf("the crashed node ended with: %v", err)
+	}
+	n.fs = after
+	n.open()
+}
+
+// Ingest returns a client of the service.
+func (n *Node) Ingest() weirv1.IngestServiceClient { return weirv1.NewIngestServiceClient(n.conn) }
+
+// Queries returns a client of the service.
+func (n *Node) Queries() weirv1.QueryServiceClient { return weirv1.NewQueryServiceClient(n.conn) }
+
+// Pipelines returns a client of the service.
+func (n *Node) Pipelines() weirv1.PipelineServiceClient {
+	return weirv1.NewPipelineServiceClient(n.conn)
+}
+
+// Cluster returns a client of the service.
+func (n *Node) Cluster() weirv1.ClusterServiceClient { return weirv1.NewClusterServiceClient(n.conn) }
+
+// Conn returns the connection that the clients use.
+func (n *Node) Conn() *grpc.ClientConn { return n.conn }
+
+// GRPCAddr and HTTPAddr return where the node listens.
+func (n *Node) GRPCAddr() string { return n.node.GRPCAddr() }
+
+// HTTPAddr returns where the node listens for HTTP.
+func (n *Node) HTTPAddr() string { return n.node.HTTPAddr() }
+
+// HTTP sends a request and returns the answer's status, headers and body. header may be nil.
+func (n *Node) HTTP(method, path, body string, header map[string]string) (int, http.Header, string) {
+	n.t.Helper()
+	ctx, cancel := n.patience()
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+n.HTTPAddr()+path, strings.NewReader(body))
+	if err != nil {
+		n.t.Fatalf("%s %s: %v", method, path, err)
+	}
+	for k, v := range header {
+		req.Header.Set(k, v)
+	}
+	resp, err := n.http.Do(req)
+	if err != nil {
+		n.t.Fatalf("%s %s: %v", method, path, err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		n.t.Fatalf("%s %s: read the answer: %v", method, path, err)
+	}
+	return resp.StatusCode, resp.Header, string(b)
+}
+
+func (n *Node) patience() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), patience)
+}
