@@ -25,12 +25,14 @@ var existing = plan.Streams{
 	}},
 }
 
-func build(text string) (*plan.Plan, error) {
+func build(text string) (*plan.Plan, error) { return buildWith(text, existing) }
+
+func buildWith(text string, streams plan.Streams) (*plan.Plan, error) {
 	f, err := sql.Parse(text)
 	if err != nil {
 		return nil, err
 	}
-	return plan.Build(f, existing)
+	return plan.Build(f, streams)
 }
 
 // TestViews plans the deploy files of testdata/views and prints the plan or the error.
