@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/internal/vfs"
+	"github.com/weirdb/weir/node/worker"
 )
 
 // Defaults of Config.
@@ -38,10 +39,26 @@ type Config struct {
 	// FS is the file system; default the operating system's. With another one the meta log is kept in the shards' log
 	// store instead of BoltDB, which writes to the operating system alone.
 	FS vfs.FS
+	// Tuning says how often what happens in the background happens.
+	Tuning Tuning
+	// PhaseFile is where the node records which phases of work it is in (internal/phase), for tests that kill it; "" =
+	// nowhere.
+	PhaseFile string
 	// Version is what the node says of itself.
 	Version string
 	// Logger takes the node's messages; default slog.Default().
 	Logger *slog.Logger
+}
+
+// Tuning bounds what happens in the background. The zero value of a field means its package's default, which is right but
+// for tests: they make the bounds small, so that what is rare happens often.
+type Tuning struct {
+	// Merge says when committed layers are folded into the store.
+	Merge worker.MergePolicy
+	// SnapshotBytes of a log lie between its snapshots, and TrailingBytes stay behind one; in bytes of commands.
+	SnapshotBytes, TrailingBytes int64
+	// SegmentBytes is the size of the shard logs' segment files.
+	SegmentBytes int64
 }
 
 // EnsureDefaults fills what is not set.

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/internal/phase"
 	"github.com/weirdb/weir/node/api"
 	"github.com/weirdb/weir/node/catalog"
 	"github.com/weirdb/weir/node/gateway"
@@ -31,6 +32,7 @@ type Node struct {
 	grpc    *api.Server
 	gateway *gateway.Gateway
 	http    *http.Server
+	phases  *phase.Recorder // nil unless asked for
 
 	grpcListener, httpListener net.Listener
 }
@@ -46,7 +48,14 @@ func Open(ctx context.Context, cfg Config) (_ *Node, err error) {
 		return nil, err
 	}
 	n := &Node{cfg: cfg}
+	if cfg.PhaseFile != "" {
+		if n.phases, err = phase.Open(cfg.PhaseFile); err != nil {
+			return nil, err
+		}
+	}
+	n.phases.Enter(phase.Restart)
 	defer func() {
+		n.phases.Leave(phase.Restart)
 		if err != nil {
 			err = errors.Join(err, n.Close())
 		}
@@ -58,7 +67,7 @@ func Open(ctx context.Context, cfg Config) (_ *Node, err error) {
 	if n.httpListener, err = net.Listen("tcp", cfg.HTTPAddr); err != nil {
 		return nil, fmt.Errorf("listen for HTTP: %w", err)
 	}
-	if n.storage, err = openStorage(ctx, &cfg); err != nil {
+	if n.storage, err = openStorage(ctx, &cfg, n.phases); err != nil {
 		return nil, err
 	}
 	return n, n.assemble()
@@ -73,8 +82,8 @@ func (n *Node) assemble() error {
 	}
 	registry, figures := newRegistry()
 	cat := catalog.New()
-	n.worker = worker.New(worker.Config{Shards: st.shards, Meta: st.meta, Catalog: cat, Logger: cfg.Logger})
-	n.leader = leader.New(leader.Config{Node: cfg.NodeID, Meta: st.meta, Worker: n.worker, Metrics: figures, Logger: cfg.Logger})
+	n.worker = worker.New(worker.Config{Shards: st.shards, Meta: st.meta, Catalog: cat, Merge: cfg.Tuning.Merge, Phases: n.phases, Logger: cfg.Logger})
+	n.leader = leader.New(leader.Config{Node: cfg.NodeID, Meta: st.meta, Worker: n.worker, Metrics: figures, Phases: n.phases, Logger: cfg.Logger})
 	if err := registry.Register(newGauges(st.meta, n.worker, st.shards)); err != nil {
 		return err
 	}
@@ -84,7 +93,7 @@ func (n *Node) assemble() error {
 	})
 	svc := service.New(service.Config{
 		Node: cfg.NodeID, Group: group, Meta: st.meta, Catalog: cat, Worker: n.worker, Shards: st.shards, Leader: n.leader,
-		Queries: engine, MetaStatus: n.metaStatus, StartedAt: time.Now().UnixMicro(), AllowFaults: cfg.FaultInjection, Logger: cfg.Logger,
+		Queries: engine, MetaStatus: n.metaStatus, StartedAt: time.Now().UnixMicro(), AllowFaults: cfg.FaultInjection, Phases: n.phases, Logger: cfg.Logger,
 	})
 	if n.grpc, err = api.New(api.Config{
 		Group: group, Version: buildVersion(cfg.Version), Logger: cfg.Logger, Metrics: registry,

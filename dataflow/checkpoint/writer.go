@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/state"
+	"github.com/weirdb/weir/internal/phase"
 )
 
 // Log takes the deltas of one shard. Its calls return when the shard's log has committed the entry.
@@ -48,7 +49,8 @@ type WriterConfig struct {
 	Tables      int // keyed tasks on the shard
 	Sources     int // source tasks on the shard
 	Log         Log
-	Ack         func(Ack) // must not block
+	Ack         func(Ack)       // must not block
+	Phases      *phase.Recorder // records deltas; optional
 }
 
 // Writer turns what the tasks of one shard froze at a barrier into one delta of the shard's log, and acknowledges the
@@ -190,6 +192,8 @@ func (w *Writer) Run(ctx context.Context) error {
 }
 
 func (w *Writer) write(ctx context.Context, a *attempt, ack *Ack) error {
+	w.cfg.Phases.Enter(phase.Delta)
+	defer w.cfg.Phases.Leave(phase.Delta)
 	ack.Seq++
 	id := dataflow.DeltaID{Pipeline: w.cfg.Pipeline, Incarnation: w.cfg.Incarnation, Seq: ack.Seq}
 	chunks, digest, err := a.delta.Finish(func(chunk int, data []byte) error {

@@ -10,7 +10,8 @@ import (
 	"unsafe"
 )
 
-// Open maps the record at path, made when absent, and begins it anew: a record is about one process.
+// Open maps the record at path, made when absent, and begins it anew: a record is about one process. The page stays
+// mapped until the process ends, so that whoever comes late may still record.
 func Open(path string) (_ *Recorder, err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -28,13 +29,5 @@ func Open(path string) (_ *Recorder, err error) {
 	binary.LittleEndian.PutUint64(mem, magic)
 	// The counters are native integers; Weir's Linux platforms are little-endian, as the file is.
 	counters := unsafe.Slice((*atomic.Uint64)(unsafe.Pointer(&mem[8])), 2*int(count))
-	return &Recorder{mem: mem, counters: counters}, nil
-}
-
-// Close unmaps the record. Nothing may be recorded during or after it.
-func (r *Recorder) Close() error {
-	if r == nil {
-		return nil
-	}
-	return syscall.Munmap(r.mem)
+	return &Recorder{counters: counters}, nil
 }

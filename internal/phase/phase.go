@@ -50,8 +50,7 @@ const (
 
 // Recorder counts the phases that this process enters and leaves. All methods may be called concurrently, and on nil.
 type Recorder struct {
-	mem      []byte
-	counters []atomic.Uint64 // in mem: entered and left, by turns
+	counters []atomic.Uint64 // in the mapped file: entered and left, by turns
 }
 
 // Enter says that one piece of work in phase p begins. Leave must follow.

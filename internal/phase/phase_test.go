@@ -95,9 +95,6 @@ func TestOpenBeginsTheRecordAnew(t *testing.T) {
 		if c := read(t, path); c.In(phase.Delta) != 1 {
 			t.Errorf("%d deltas under way, want 1", c.In(phase.Delta))
 		}
-		if err := r.Close(); err != nil {
-			t.Fatal(err)
-		}
 	}
 }
 
@@ -105,9 +102,6 @@ func TestNilRecordsNothing(t *testing.T) {
 	var r *phase.Recorder
 	r.Enter(phase.Commit)
 	r.Leave(phase.Commit)
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
 }
 
 func TestEveryPhaseHasAName(t *testing.T) {

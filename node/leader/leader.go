@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/coordinator"
+	"github.com/weirdb/weir/internal/phase"
 	"github.com/weirdb/weir/raftlog/meta"
 )
 
@@ -40,6 +41,7 @@ type Config struct {
 	Meta    *meta.Log
 	Worker  Worker
 	Metrics Metrics
+	Phases  *phase.Recorder // records commits and recoveries; optional
 	Logger  *slog.Logger
 }
 

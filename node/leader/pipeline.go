@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/coordinator"
+	"github.com/weirdb/weir/internal/phase"
 	"github.com/weirdb/weir/raftlog/meta"
 )
 
@@ -294,6 +295,8 @@ func (p *pipeline) view(pl *meta.Pipeline) coordinator.View {
 }
 
 func (p *pipeline) commit(ctx context.Context, c *dataflow.CheckpointCommit) coordinator.Event {
+	p.d.cfg.Phases.Enter(phase.Commit)
+	defer p.d.cfg.Phases.Leave(phase.Commit)
 	c.Pipeline = p.uid
 	p.flying = false
 	var applied *dataflow.CheckpointCommit
@@ -314,6 +317,8 @@ func (p *pipeline) commit(ctx context.Context, c *dataflow.CheckpointCommit) coo
 }
 
 func (p *pipeline) begin(ctx context.Context, a coordinator.ProposeBegin) coordinator.Event {
+	p.d.cfg.Phases.Enter(phase.Recover)
+	defer p.d.cfg.Phases.Leave(phase.Recover)
 	var pl *meta.Pipeline
 	err := p.retry(ctx, "begin incarnation", func() (err error) {
 		pl, err = p.d.cfg.Meta.BeginIncarnation(ctx, p.uid, a.After, p.owners(), a.Cause)

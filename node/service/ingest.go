@@ -14,6 +14,7 @@ import (
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/batch"
 	"github.com/weirdb/weir/dataflow/key"
+	"github.com/weirdb/weir/internal/phase"
 	"github.com/weirdb/weir/node/api"
 	"github.com/weirdb/weir/raftlog/shard"
 )
@@ -28,7 +29,7 @@ const runRows = 4096
 const appendRetry = 50 * time.Millisecond
 
 // Begin hands the rows to the shards' logs.
-func (s *Service) Begin(_ context.Context, a api.Append) (api.Pending, error) {
+func (s *Service) Begin(ctx context.Context, a api.Append) (api.Pending, error) {
 	st := s.cfg.Meta.State().Streams[a.Stream.ID]
 	if st == nil {
 		return nil, dataflow.Errorf(dataflow.ReasonStreamNotFound, "stream %s was deleted", a.Stream.Name)
@@ -45,7 +46,7 @@ func (s *Service) Begin(_ context.Context, a api.Append) (api.Pending, error) {
 	} else if err := s.checkPlaces(a.Stream, parts); err != nil {
 		return nil, err
 	}
-	p := &pending{}
+	p := &pending{answered: s.appending(ctx)}
 	for _, part := range parts {
 		sa := shard.Append{
 			Stream: a.Stream.ID, Rows: batch.Encode(nil, part.Rows), Count: part.Rows.N,
@@ -165,6 +166,23 @@ func (s *Service) split(a api.Append) []api.ShardRows {
 type pending struct {
 	parts []pendingPart
 	first error // the first refusal at submission
+	// answered ends the record of the append's phase; nil without a recorder.
+	answered func()
+}
+
+// appending records an append that is under way until it has been answered or ctx, that of its call, ends.
+func (s *Service) appending(ctx context.Context) (answered func()) {
+	phases := s.cfg.Phases
+	if phases == nil {
+		return nil
+	}
+	phases.Enter(phase.Append)
+	stop := context.AfterFunc(ctx, func() { phases.Leave(phase.Append) })
+	return func() {
+		if stop() {
+			phases.Leave(phase.Append)
+		}
+	}
 }
 
 type pendingPart struct {
@@ -176,6 +194,9 @@ type pendingPart struct {
 // Wait returns when all shards have answered. An error of one shard is the append's error; rows that other shards took
 // stay, and a retry with the same numbers or key is answered as before.
 func (p *pending) Wait(ctx context.Context) ([]api.ShardAppended, error) {
+	if p.answered != nil {
+		defer p.answered()
+	}
 	out := make([]api.ShardAppended, 0, len(p.parts))
 	err := p.first
 	for _, part := range p.parts {

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/internal/phase"
 	"github.com/weirdb/weir/node/api"
 	"github.com/weirdb/weir/node/catalog"
 	"github.com/weirdb/weir/node/leader"
@@ -35,6 +36,7 @@ type Config struct {
 	StartedAt  int64 // µs since 1970
 	// AllowFaults permits FailPipeline.
 	AllowFaults bool
+	Phases      *phase.Recorder // records appends; optional
 	Logger      *slog.Logger
 }
 

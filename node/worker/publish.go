@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,17 +11,26 @@ import (
 
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/state"
+	"github.com/weirdb/weir/internal/phase"
 	"github.com/weirdb/weir/raftlog/meta"
 )
 
-// When layers are folded into the store. Folding costs the write of everything folded, an SST and its syncs; not folding
-// costs memory, a longer look-up, and a longer replay after a restart.
-const (
-	mergeBytes  = 8 << 20          // layers of one pipeline on one shard
-	mergeLayers = 48               // cuts since the last fold
-	mergeAge    = 30 * time.Second // since the last fold, when there is anything to fold
-	mergeCheck  = time.Second
-)
+// MergePolicy says when the layers of a pipeline on a shard are folded into the store: when one of the bounds is met.
+// Folding costs the write of everything folded, an SST and its syncs; not folding costs memory, a longer look-up, and a
+// longer replay after a restart. Zero fields take the defaults.
+type MergePolicy struct {
+	Bytes  int64         // of layers in memory; default 8 MiB
+	Layers int           // in memory; default 48
+	Age    time.Duration // since the last fold, when there is anything to fold; default 30 s
+	Every  time.Duration // how often the bounds are looked at; default 1 s
+}
+
+func (m *MergePolicy) ensureDefaults() {
+	m.Bytes = cmp.Or(m.Bytes, 8<<20)
+	m.Layers = cmp.Or(m.Layers, 48)
+	m.Age = cmp.Or(m.Age, 30*time.Second)
+	m.Every = cmp.Or(m.Every, time.Second)
+}
 
 // dropTimeout bounds one proposal of the reconciler; what it did not do it tries again.
 const dropTimeout = 10 * time.Second
@@ -75,6 +85,8 @@ func (p *publisher) publish(pl *meta.Pipeline) error {
 	if known && pl.Newest().ID == last && pl.Floor().ID == last {
 		return nil
 	}
+	p.cfg.Phases.Enter(phase.Publish)
+	defer p.cfg.Phases.Leave(phase.Publish)
 	keep := make([]dataflow.CheckpointID, len(pl.Cuts))
 	for i, c := range pl.Cuts {
 		keep[i] = c.ID
@@ -121,7 +133,7 @@ func (p *publisher) attempt(ctx context.Context, what string, s *Shard, id uint6
 }
 
 func (p *publisher) mergeLoop(ctx context.Context) error {
-	tick := time.NewTicker(mergeCheck)
+	tick := time.NewTicker(p.cfg.Merge.Every)
 	defer tick.Stop()
 	for {
 		select {
@@ -153,10 +165,13 @@ func (p *publisher) mergeIfDue(ctx context.Context, s *Shard, ps state.PipelineS
 	}
 	base, _ := s.Replica.Base(ps.Pipeline)
 	floor := pl.Floor()
-	due := ps.LayerBytes >= mergeBytes || ps.Layers >= mergeLayers || time.Since(last) >= mergeAge
+	policy := p.cfg.Merge
+	due := ps.LayerBytes >= policy.Bytes || ps.Layers >= policy.Layers || time.Since(last) >= policy.Age
 	if ps.Layers == 0 || !due || floor.ID <= base.Checkpoint {
 		return nil
 	}
+	p.cfg.Phases.Enter(phase.Merge)
+	defer p.cfg.Phases.Leave(phase.Merge)
 	ref, err := s.Replica.Merge(ctx, ps.Pipeline, floor.ID)
 	switch dataflow.ReasonOf(err) {
 	case "":

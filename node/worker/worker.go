@@ -21,6 +21,7 @@ import (
 	"github.com/weirdb/weir/dataflow/plan"
 	"github.com/weirdb/weir/dataflow/state"
 	"github.com/weirdb/weir/dataflow/task"
+	"github.com/weirdb/weir/internal/phase"
 	"github.com/weirdb/weir/node/catalog"
 	"github.com/weirdb/weir/raftlog/meta"
 	"github.com/weirdb/weir/raftlog/shard"
@@ -38,6 +39,8 @@ type Config struct {
 	Shards  []*Shard // all shards of the group, by id
 	Meta    *meta.Log
 	Catalog *catalog.Catalog
+	Merge   MergePolicy
+	Phases  *phase.Recorder // records what the runs and the publisher do; optional
 	Logger  *slog.Logger
 }
 
@@ -46,7 +49,7 @@ type Worker struct {
 	cfg Config
 	mu  struct {
 		sync.Mutex
-		runs     map[dataflow.PipelineUID]*Running
+		runs map[dataflow.PipelineUID]*Running
 		// fence holds the newest incarnation that was started or told to stop: older ones, and that one itself, are never
 		// started (again), also when a deposed leader still asks for it.
 		fence    map[dataflow.PipelineUID]dataflow.Incarnation
@@ -84,6 +87,7 @@ func (r *Running) Size() (keys int, bytes int64) {
 
 // New returns a worker without runs. Run must be called for cuts to be published.
 func New(cfg Config) *Worker {
+	cfg.Merge.ensureDefaults()
 	w := &Worker{cfg: cfg}
 	w.mu.runs = make(map[dataflow.PipelineUID]*Running)
 	w.mu.fence = make(map[dataflow.PipelineUID]dataflow.Incarnation)
@@ -161,6 +165,8 @@ func (w *Worker) Live(uid dataflow.PipelineUID) *Running {
 // Start starts all tasks of an incarnation from its base (P4). step is called with what the tasks report; it must not
 // block. Start returns when the tasks run.
 func (w *Worker) Start(ctx context.Context, uid dataflow.PipelineUID, inc dataflow.Incarnation, base *dataflow.CheckpointCommit, step func(coordinator.Event)) error {
+	w.cfg.Phases.Enter(phase.Recover)
+	defer w.cfg.Phases.Leave(phase.Recover)
 	w.Stop(uid, inc-1)
 	st := w.cfg.Meta.State()
 	p := st.Pipelines[uid]
@@ -199,6 +205,7 @@ func (w *Worker) Start(ctx context.Context, uid dataflow.PipelineUID, inc datafl
 				Index: a.Index, Skipped: a.Skipped, Positions: a.Positions})
 		},
 		Failed: func(err error) { step(w.failure(inc, err)) },
+		Phases: w.cfg.Phases,
 		Logger: w.cfg.Logger,
 	}
 	for _, s := range w.cfg.Shards {
