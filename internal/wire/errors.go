@@ -130,7 +130,7 @@ func ErrorOf(st *spb.Status) (e *dataflow.Error, cut *weirv1.Cut, ok bool) {
 				if k == hintKey {
 					e.Hint = v
 				} else {
-					e.WithMeta(k, v)
+					e = e.WithMeta(k, v)
 				}
 			}
 		case *errdetails.BadRequest:
