@@ -1,0 +1,41 @@
+package plan_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/dataflow/plan"
+	"github.com/weirdb/weir/dataflow/sql"
+)
+
+// TestDocumentedExamplesPlan plans every sql block of docs/sql.md, and checks that the options that it documents are those
+// that exist.
+func TestDocumentedExamplesPlan(t *testing.T) {
+	data, err := os.ReadFile("../../docs/sql.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(data)
+	blocks := strings.Split(text, "```sql\n")[1:]
+	if len(blocks) < 5 {
+		t.Fatalf("docs/sql.md has %d examples", len(blocks))
+	}
+	for _, b := range blocks {
+		example, _, _ := strings.Cut(b, "```")
+		f, err := sql.Parse(example)
+		if err == nil {
+			_, err = plan.Build(f, plan.Streams{})
+		}
+		if err != nil {
+			t.Errorf("%s\n%v", example, err)
+		}
+	}
+	options := append(dataflow.DefaultPipelineOptions().List(), dataflow.DefaultStreamOptions().List()...)
+	for _, o := range options {
+		if !strings.Contains(text, "| `"+o.Name+"` |") {
+			t.Errorf("docs/sql.md does not describe option %s", o.Name)
+		}
+	}
+}
