@@ -42,6 +42,13 @@ func parseNumeric(s string) (*apd.Decimal, string) {
 // parseTimestamp reads a TIMESTAMPTZ in RFC 3339 or one of PostgreSQL's spellings, in microseconds since 1970 UTC, and
 // returns what is wrong with it, or "".
 func parseTimestamp(s string) (int64, string) {
+	// Almost all times come like this, and time.Parse reads it an order of magnitude faster. Digits after the
+	// microseconds need PostgreSQL's rounding.
+	if n := len(s); n >= len("2006-01-02T15:04:05Z") && n <= len("2006-01-02T15:04:05.999999Z") && s[n-1] == 'Z' && s[10] == 'T' && s[0] != '0' {
+		if t, err := time.Parse(time.RFC3339Nano, s); err == nil {
+			return t.UnixMicro(), ""
+		}
+	}
 	v, err := expr.ParseValue(dataflow.TypeTimestamp, s)
 	if err != nil {
 		return 0, err.Error()

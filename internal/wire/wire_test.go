@@ -450,3 +450,37 @@ func TestValuesComeBackAsTheyWereGiven(t *testing.T) {
 		}
 	}
 }
+
+// benchRows returns rows as they come from a real producer: a number, a short text, a time.
+func benchRows(n int) *batch.Batch {
+	b := batch.NewBatch(dataflow.Schema{{Name: "id", Type: dataflow.TypeBigInt, NotNull: true}, {Name: "s", Type: dataflow.TypeText}, {Name: "at", Type: dataflow.TypeTimestamp}})
+	for i := range n {
+		b.AppendRow(dataflow.Row{dataflow.BigInt(int64(i)), dataflow.Text("call me ishmael"), dataflow.Timestamp(int64(i) * 1_000_000)})
+	}
+	return b
+}
+
+func BenchmarkDecodeColumns(b *testing.B) {
+	rows := benchRows(4096)
+	m := wire.EncodeColumns(rows, 0, rows.N)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := wire.DecodeColumns(rows.Schema, m, ""); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.N)*4096/b.Elapsed().Seconds(), "rows/s")
+}
+
+func BenchmarkDecodeJSONRows(b *testing.B) {
+	rows := benchRows(4096)
+	text := bytes.Join(wire.RowsJSON(rows, weirv1.Numbers_NUMBERS_JSON), []byte("\n"))
+	b.SetBytes(int64(len(text)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := wire.DecodeJSONRows(rows.Schema, text); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.N)*4096/b.Elapsed().Seconds(), "rows/s")
+}
