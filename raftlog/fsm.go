@@ -92,7 +92,26 @@ func (a *fsmAdapter) Snapshot() (raft.FSMSnapshot, error) {
 }
 
 // Restore implements raft.FSM.
-func (a *fsmAdapter) Restore(r io.ReadCloser) error { return a.fsm.Restore(r) }
+func (a *fsmAdapter) Restore(r io.ReadCloser) error {
+	if a.frozen.Load() {
+		return errFrozen
+	}
+	if err := a.fsm.Restore(r); err != nil {
+		return err
+	}
+	// The library hides which snapshot it restores in its own reader.
+	for {
+		w, ok := r.(raft.ReadCloserWrapper)
+		if !ok {
+			break
+		}
+		r = w.WrappedReadCloser()
+	}
+	if s, ok := r.(*snapshotReader); ok {
+		a.applied.Store(s.index)
+	}
+	return nil
+}
 
 // snapshotAdapter is a Snapshot as hashicorp/raft sees it.
 type snapshotAdapter struct{ Snapshot }

@@ -78,7 +78,7 @@ var _ raft.SnapshotStore = (*snapshotStore)(nil)
 func openSnapshots(fs vfs.FS, parent string) (*snapshotStore, error) {
 	s := &snapshotStore{fs: fs, dir: fs.PathJoin(parent, snapshotDir)}
 	s.mu.sound = make(map[string]bool)
-	if err := mkdirDurable(fs, s.dir); err != nil {
+	if err := vfs.MkdirDurable(fs, s.dir); err != nil {
 		return nil, err
 	}
 	names, err := fs.List(s.dir)
@@ -146,13 +146,14 @@ func (s *snapshotStore) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, erro
 	if err != nil {
 		return nil, nil, err
 	}
-	return m, &snapshotReader{io.NewSectionReader(f, int64(len(snapshotMagic)), m.Size), f}, nil
+	return m, &snapshotReader{io.NewSectionReader(f, int64(len(snapshotMagic)), m.Size), f, m.Index}, nil
 }
 
 // snapshotReader reads a snapshot's state.
 type snapshotReader struct {
 	io.Reader
 	io.Closer
+	index uint64
 }
 
 // ids returns the ids of all finished snapshots, the newest first. An id's order is that of (index, term).
@@ -361,7 +362,7 @@ func (k *snapshotSink) finish() error {
 	if err := fs.Rename(k.temp, fs.PathJoin(k.store.dir, k.meta.ID+snapshotSuffix)); err != nil {
 		return err
 	}
-	return syncDir(fs, k.store.dir)
+	return vfs.SyncDir(fs, k.store.dir)
 }
 
 // Cancel gives the snapshot up. It does nothing after Close.
@@ -378,37 +379,4 @@ func (k *snapshotSink) Cancel() error {
 		err = errors.Join(err, rerr)
 	}
 	return err
-}
-
-// mkdirDurable creates dir and its parents, and makes the new names durable.
-func mkdirDurable(fs vfs.FS, dir string) error {
-	var missing []string
-	for d := dir; ; d = fs.PathDir(d) {
-		if _, err := fs.Stat(d); err == nil || d == fs.PathDir(d) {
-			break
-		}
-		missing = append(missing, d)
-	}
-	if err := fs.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("create directory: %w", err)
-	}
-	for _, d := range missing {
-		if err := syncDir(fs, fs.PathDir(d)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// syncDir makes the names in dir durable.
-func syncDir(fs vfs.FS, dir string) error {
-	d, err := fs.OpenDir(dir)
-	if err != nil {
-		return fmt.Errorf("sync directory: %w", err)
-	}
-	if err := d.Sync(); err != nil {
-		_ = d.Close()
-		return fmt.Errorf("sync directory: %w", err)
-	}
-	return d.Close()
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/hashicorp/raft"
+	"github.com/weirdb/weir/internal/vfs"
 )
 
 // request is what a group wants made durable. One of logs, deleteHi, pairs and create is set.
@@ -419,7 +420,7 @@ func (s *Store) remove(dead []*segment) error {
 	}
 	// The new names must be durable before a recycled file is written again: otherwise a crash could bring back the old
 	// name with the new content.
-	errs = append(errs, syncDir(s.fs, s.dir))
+	errs = append(errs, vfs.SyncDir(s.fs, s.dir))
 	s.mu.Lock()
 	s.mu.stats.Free = len(s.free)
 	s.mu.Unlock()

@@ -75,7 +75,7 @@ func (s *Store) openSegments(seqs []uint64) ([]uint64, error) {
 				return nil, err
 			}
 			// Durable before another is made: two unfinished files would not be understood.
-			if err := syncDir(s.fs, s.dir); err != nil {
+			if err := vfs.SyncDir(s.fs, s.dir); err != nil {
 				return nil, err
 			}
 			seqs = seqs[:i]

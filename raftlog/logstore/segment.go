@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -95,7 +94,7 @@ func (s *Store) initSegment(seg *segment) error {
 		return err
 	}
 	seg.end += int64(len(b))
-	return syncDir(s.fs, s.dir)
+	return vfs.SyncDir(s.fs, s.dir)
 }
 
 // sealSegment writes the active segment's index and seal (L2).
@@ -141,39 +140,4 @@ func readAt(r io.ReaderAt, offset int64, n int) ([]byte, error) {
 		return nil, err
 	}
 	return b, nil
-}
-
-// mkdirDurable creates dir and its parents, and makes the new names durable.
-func mkdirDurable(fs vfs.FS, dir string) error {
-	var missing []string
-	for d := dir; ; d = fs.PathDir(d) {
-		if _, err := fs.Stat(d); err == nil || d == fs.PathDir(d) {
-			break
-		} else if !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-		missing = append(missing, d)
-	}
-	if err := fs.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	for _, d := range missing {
-		if err := syncDir(fs, fs.PathDir(d)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// syncDir makes the names in dir durable.
-func syncDir(fs vfs.FS, dir string) error {
-	d, err := fs.OpenDir(dir)
-	if err != nil {
-		return err
-	}
-	if err := d.Sync(); err != nil {
-		_ = d.Close()
-		return err
-	}
-	return d.Close()
 }

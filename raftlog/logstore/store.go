@@ -85,7 +85,7 @@ func Open(fs vfs.FS, dir string, opts Options) (*Store, error) {
 }
 
 func (s *Store) open() error {
-	if err := mkdirDurable(s.fs, s.dir); err != nil {
+	if err := vfs.MkdirDurable(s.fs, s.dir); err != nil {
 		return err
 	}
 	lock, err := s.fs.Lock(s.path(lockName))
@@ -98,7 +98,7 @@ func (s *Store) open() error {
 	}
 	// A process that was killed may have left writes in the operating system's cache that recovery has read and takes for
 	// durable from here on.
-	if err := syncDir(s.fs, s.dir); err != nil {
+	if err := vfs.SyncDir(s.fs, s.dir); err != nil {
 		return err
 	}
 	if n := len(s.mu.segs); n > 0 {
