@@ -42,7 +42,7 @@ lint: $(BIN)/golangci-lint
 
 ## proto: regenerate the Go beside the protos, and the OpenAPI description
 proto: tools-proto
-	cd proto && PATH="$(BIN):$$PATH" $(BIN)/buf generate
+	cd proto && PATH="$(BIN):$$PATH" && buf format -w && buf generate && buf generate --template buf.gen.openapi.yaml
 
 ## proto-check: protos are well-formed and what is generated is up to date
 proto-check: tools-proto
