@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/weirdb/weir/dataflow"
+)
+
+// The exit codes, the same for every verb.
+const (
+	exitOK       = 0
+	exitRefused  = 1
+	exitUsage    = 2
+	exitNotFound = 3
+	exitTryAgain = 4 // unreachable, overloaded, deadline
+)
+
+// usageError is a mistake in how the program was called.
+type usageError struct{ err error }
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
+
+func usage(err error) error { return &usageError{err} }
+
+func usagef(format string, args ...any) error { return usage(fmt.Errorf(format, args...)) }
+
+// errReported says that the verb failed and has said so itself.
+var errReported = errors.New("already reported")
+
+// refused marks a plain failure that the verb has reported.
+func exitCode(err error) int {
+	var u *usageError
+	var e *dataflow.Error
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &u):
+		return exitUsage
+	case errors.As(err, &e):
+		switch e.Reason.Kind() {
+		case dataflow.KindNotFound:
+			return exitNotFound
+		case dataflow.KindOverloaded, dataflow.KindUnavailable, dataflow.KindUnknown, dataflow.KindDeadline:
+			if e.Reason == dataflow.ReasonScanLimit { // the same query will reach it again
+				return exitRefused
+			}
+			return exitTryAgain
+		}
+		return exitRefused
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return exitTryAgain
+	}
+	return exitRefused
+}
+
+// report prints an error and returns the exit code.
+func (c *cli) report(ctx context.Context, err error) int {
+	code := exitCode(err)
+	if err == nil || errors.Is(err, errReported) {
+		return code
+	}
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		fmt.Fprintln(c.stderr, "error: interrupted")
+		return exitTryAgain
+	}
+	message, hint := err.Error(), ""
+	var e *dataflow.Error
+	if errors.As(err, &e) {
+		message, hint = e.Message, e.Hint
+		if e.Reason == dataflow.ReasonUnreachable && hint == "" {
+			hint = "start a server with weir server, or say where it is with --addr or WEIR_ADDR"
+		}
+	}
+	var u *usageError
+	if errors.As(err, &u) && hint == "" {
+		hint = "weir --help, or --help after a verb"
+	}
+	fmt.Fprintf(c.stderr, "error: %s\n", message)
+	if e != nil && len(e.Violations) > 1 {
+		for _, v := range e.Violations {
+			fmt.Fprintf(c.stderr, "  %s: %s\n", v.Field, v.Description)
+		}
+	}
+	if hint != "" {
+		fmt.Fprintf(c.stderr, "hint: %s\n", strings.ReplaceAll(hint, "\n", "\n      "))
+	}
+	return code
+}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	weir "github.com/weirdb/weir/clients/go"
+)
+
+func (c *cli) queryCommand() *cobra.Command {
+	var read readFlags
+	var file string
+	cmd := &cobra.Command{
+		Use:   "query [SQL] [flags]",
+		Short: "Run one SELECT over a table",
+		Long: `Run one SELECT over a table. The text is the argument, or a file (--file, - is standard input).
+
+With -o json: one row per line, then {"cut":…}.`,
+		Example: `  weir query "SELECT word, n FROM wordcount.counts ORDER BY n DESC LIMIT 10"`,
+	}
+	cmd.Flags().StringVarP(&file, "file", "f", "", "read the SQL from this file")
+	read.add(cmd)
+	return c.clientVerb(cmd, cobra.MaximumNArgs(1), func(ctx context.Context, w *weir.Client, args []string) error {
+		if (len(args) == 1) == (file != "") {
+			return usagef("weir query: give the SQL as one argument, or a file with --file")
+		}
+		sql := ""
+		if file != "" {
+			b, err := c.readFile(file)
+			if err != nil {
+				return err
+			}
+			sql = string(b)
+		} else {
+			sql = args[0]
+		}
+		o, err := read.options()
+		if err != nil {
+			return err
+		}
+		r, err := w.Query(ctx, sql, o)
+		if err != nil {
+			return err
+		}
+		return c.printRows(r)
+	})
+}
+
+// readFile reads a whole file; - is standard input.
+func (c *cli) readFile(name string) ([]byte, error) {
+	if name == "-" {
+		return io.ReadAll(c.stdin)
+	}
+	return os.ReadFile(name)
+}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirdb/weir/node"
+)
+
+func (c *cli) serverCommand() *cobra.Command {
+	var printConfig bool
+	cmd := &cobra.Command{
+		Use:   "server [flags]",
+		Short: "Run a node",
+		Long: `Run a node until it is interrupted. The first signal lets calls under way end and closes the data directory; a second
+one ends the process at once, which loses nothing that was acknowledged.
+
+Each setting is a flag, an environment variable (--data-dir is WEIR_SERVER_DATA_DIR) or a line of the YAML file that
+--config names (data-dir: …); a flag wins over the environment, the environment over the file.`,
+		Example: `  weir server --data-dir /var/lib/weir
+  WEIR_SERVER_SHARDS=4 weir server --config weir.yaml --print-config`,
+	}
+	settings := newServerSettings(cmd.Flags())
+	cmd.Flags().BoolVar(&printConfig, "print-config", false, "print the settings and where each comes from, then exit")
+	return c.verb(cmd, cobra.NoArgs, func(ctx context.Context, _ []string) error {
+		sources, err := settings.load(cmd.Flags(), c.environ)
+		if err != nil {
+			return usage(err)
+		}
+		if printConfig {
+			_, err := c.stdout.Write(settings.print(cmd.Flags(), sources))
+			return err
+		}
+		cfg, err := settings.node()
+		if err != nil {
+			return usage(err)
+		}
+		cfg.Version = version
+		cfg.Logger = settings.logger(c.stderr)
+		return runNode(ctx, cfg)
+	})
+}
+
+// runNode runs a node until ctx ends. A node that stopped because it was told to is a success.
+func runNode(ctx context.Context, cfg node.Config) error {
+	n, err := node.Open(ctx, cfg)
+	if err != nil {
+		return fmt.Errorf("start the node: %w", err)
+	}
+	err = n.Run(ctx)
+	cfg.Logger.Info("stopping", slog.String("data", cfg.DataDir))
+	return errors.Join(err, n.Close())
+}

@@ -1,0 +1,254 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+
+	"github.com/knadh/koanf/parsers/yaml"
+	"github.com/knadh/koanf/providers/env/v2"
+	"github.com/knadh/koanf/providers/file"
+	"github.com/knadh/koanf/providers/posflag"
+	"github.com/knadh/koanf/v2"
+	"github.com/spf13/pflag"
+
+	"github.com/weirdb/weir/node"
+)
+
+// envPrefix begins the names of the server's environment variables.
+const envPrefix = "WEIR_SERVER_"
+
+// defaultDataDir is relative: a server that is tried out leaves its data where it was started.
+const defaultDataDir = "weir-data"
+
+// serverSettings are the server's settings, one flag each.
+type serverSettings struct {
+	config     string
+	dataDir    string
+	nodeID     string
+	shards     int
+	httpAddr   string
+	grpcAddr   string
+	insecure   bool
+	reflection bool
+	faults     bool
+	stateCache byteSize
+	logLevel   string
+	logFormat  string
+}
+
+// newServerSettings defines the flags. Their names are also the keys of the file, and with underscores and the prefix
+// the names of the environment's variables.
+func newServerSettings(f *pflag.FlagSet) *serverSettings {
+	s := &serverSettings{stateCache: 64 << 20, logLevel: "info", logFormat: "text"}
+	f.StringVar(&s.config, "config", "", "YAML file of settings")
+	f.StringVar(&s.dataDir, "data-dir", defaultDataDir, "directory that holds everything durable")
+	f.StringVar(&s.nodeID, "node-id", node.DefaultNodeID, "name of this node, for good")
+	f.IntVar(&s.shards, "shards", 0, "number of shards of a new group, fixed afterwards; 0 = what is there, or 8")
+	f.StringVar(&s.httpAddr, "http-addr", node.DefaultHTTPAddr, "where to listen for HTTP")
+	f.StringVar(&s.grpcAddr, "grpc-addr", node.DefaultGRPCAddr, "where to listen for gRPC")
+	f.BoolVar(&s.insecure, "allow-insecure", false, "listen on addresses that others can reach, without TLS and authentication")
+	f.BoolVar(&s.reflection, "reflection", false, "answer gRPC reflection")
+	f.BoolVar(&s.faults, "allow-fault-injection", false, "let clients crash pipelines, for tests")
+	f.Var(&s.stateCache, "state-cache", "memory for cached blocks of state, for all shards together")
+	f.Var(choice{&s.logLevel, []string{"debug", "info", "warn", "error"}}, "log-level", "least level that is logged")
+	f.Var(choice{&s.logFormat, []string{"text", "json"}}, "log-format", "form of the log")
+	return s
+}
+
+// notSettings are the flags that stand on the command line only.
+var notSettings = [...]string{"config", "print-config", "help"}
+
+func settingNames(f *pflag.FlagSet) []string {
+	var names []string
+	f.VisitAll(func(f *pflag.Flag) {
+		if !slices.Contains(notSettings[:], f.Name) {
+			names = append(names, f.Name)
+		}
+	})
+	return names
+}
+
+// load completes the flags from the environment and the file, and returns where each setting comes from. All mistakes
+// are reported together, each with its place.
+func (s *serverSettings) load(f *pflag.FlagSet, environ func() []string) (sources map[string]string, err error) {
+	names := settingNames(f)
+	k := koanf.New(".")
+	sources = make(map[string]string)
+	var errs []error
+	note := func(layer *koanf.Koanf, source string, spell func(string) string) {
+		for _, key := range layer.Keys() {
+			if !slices.Contains(names, key) {
+				errs = append(errs, fmt.Errorf("%s: unknown setting %s%s", source, spell(key), nearest(key, names, spell)))
+				continue
+			}
+			sources[key] = source
+		}
+		errs = append(errs, k.Merge(layer))
+	}
+
+	fromEnv := koanf.New(".")
+	err = fromEnv.Load(env.Provider(".", env.Opt{Prefix: envPrefix, EnvironFunc: environ, TransformFunc: func(key, value string) (string, any) {
+		return strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(key, envPrefix)), "_", "-"), value
+	}}), nil)
+	if err != nil {
+		return nil, fmt.Errorf("read the environment: %w", err)
+	}
+	if !f.Changed("config") && fromEnv.Exists("config") {
+		s.config = fromEnv.String("config")
+	}
+	fromEnv.Delete("config")
+
+	if s.config != "" {
+		fromFile := koanf.New(".")
+		if err := fromFile.Load(file.Provider(s.config), yaml.Parser()); err != nil {
+			return nil, fmt.Errorf("read %s: %w", s.config, err)
+		}
+		note(fromFile, s.config, strconv.Quote)
+	}
+	note(fromEnv, "environment", envName)
+
+	fromFlags := koanf.New(".")
+	if err := fromFlags.Load(posflag.ProviderWithFlag(f, ".", k, func(pf *pflag.Flag) (string, any) {
+		if !pf.Changed || !slices.Contains(names, pf.Name) {
+			return "", nil
+		}
+		return pf.Name, pf.Value.String()
+	}), nil); err != nil {
+		return nil, fmt.Errorf("read the flags: %w", err)
+	}
+	note(fromFlags, "flag", func(key string) string { return "--" + key })
+
+	for _, name := range names {
+		source := sources[name]
+		if source == "" || source == "flag" {
+			continue
+		}
+		if err := f.Set(name, fmt.Sprint(k.Get(name))); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %s: %v", source, name, errors.Unwrap(err)))
+		}
+	}
+	return sources, errors.Join(errs...)
+}
+
+func envName(key string) string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(key, "-", "_"))
+}
+
+// nearest suggests the setting that was probably meant.
+func nearest(key string, names []string, spell func(string) string) string {
+	best, least := "", 3
+	for _, n := range names {
+		if d := distance(key, n); d < least {
+			best, least = n, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return "; is it " + spell(best) + "?"
+}
+
+// distance is the number of characters to change, add or remove between a and b (Levenshtein).
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// print writes the settings as a file that would give them, with the source of each.
+func (s *serverSettings) print(f *pflag.FlagSet, sources map[string]string) []byte {
+	var b bytes.Buffer
+	names := settingNames(f)
+	sort.Strings(names)
+	for _, n := range names {
+		value := f.Lookup(n).Value.String()
+		if f.Lookup(n).Value.Type() == "string" {
+			value = strconv.Quote(value)
+		}
+		source := sources[n]
+		if source == "" {
+			source = "default"
+		}
+		fmt.Fprintf(&b, "%s: %s # %s\n", n, value, source)
+	}
+	return b.Bytes()
+}
+
+// node returns the settings as a node's configuration, checked.
+func (s *serverSettings) node() (node.Config, error) {
+	cfg := node.Config{
+		DataDir: s.dataDir, NodeID: s.nodeID, Shards: s.shards, HTTPAddr: s.httpAddr, GRPCAddr: s.grpcAddr, AllowInsecure: s.insecure,
+		Reflection: s.reflection, FaultInjection: s.faults, StateCacheBytes: int64(s.stateCache),
+	}
+	return cfg, cfg.Validate()
+}
+
+func (s *serverSettings) logger(w io.Writer) *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(s.logLevel)) // the flag admits only levels
+	o := &slog.HandlerOptions{Level: level}
+	if s.logFormat == "json" {
+		return slog.New(slog.NewJSONHandler(w, o))
+	}
+	return slog.New(slog.NewTextHandler(w, o))
+}
+
+// byteSize is a number of bytes as a flag: 67108864, 64MiB, 64 MB.
+type byteSize int64
+
+func (b byteSize) String() string {
+	for _, u := range byteUnits {
+		if u.size >= 1024 && u.size%1024 == 0 && int64(b) >= u.size && int64(b)%u.size == 0 {
+			return fmt.Sprintf("%d%s", int64(b)/u.size, u.name)
+		}
+	}
+	return strconv.FormatInt(int64(b), 10)
+}
+
+func (b *byteSize) Type() string { return "bytes" }
+
+func (b *byteSize) Set(s string) error {
+	number, size := strings.TrimSpace(s), int64(1)
+	for _, u := range byteUnits {
+		if n, ok := strings.CutSuffix(strings.ToLower(number), strings.ToLower(u.name)); ok {
+			number, size = strings.TrimSpace(n), u.size
+			break
+		}
+	}
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || n < 0 || n > (1<<62)/size {
+		return fmt.Errorf("%q is not a number of bytes such as 64MiB", s)
+	}
+	*b = byteSize(n * size)
+	return nil
+}
+
+// byteUnits are tried in order: longer names before their endings.
+var byteUnits = [...]struct {
+	name string
+	size int64
+}{
+	{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10},
+	{"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}, {"kB", 1e3}, {"B", 1},
+}
