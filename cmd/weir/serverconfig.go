@@ -41,6 +41,8 @@ type serverSettings struct {
 	stateCache byteSize
 	logLevel   string
 	logFormat  string
+	tuning     node.Tuning
+	phaseFile  string
 }
 
 // newServerSettings defines the flags. Their names are also the keys of the file, and with underscores and the prefix
@@ -59,6 +61,7 @@ func newServerSettings(f *pflag.FlagSet) *serverSettings {
 	f.Var(&s.stateCache, "state-cache", "memory for cached blocks of state, for all shards together")
 	f.Var(choice{&s.logLevel, []string{"debug", "info", "warn", "error"}}, "log-level", "least level that is logged")
 	f.Var(choice{&s.logFormat, []string{"text", "json"}}, "log-format", "form of the log")
+	addTuning(f, &s.tuning, &s.phaseFile)
 	return s
 }
 
@@ -187,6 +190,9 @@ func (s *serverSettings) print(f *pflag.FlagSet, sources map[string]string) []by
 			value = strconv.Quote(value)
 		}
 		source := sources[n]
+		if f.Lookup(n).Hidden && source == "" {
+			continue
+		}
 		if source == "" {
 			source = "default"
 		}
@@ -199,7 +205,7 @@ func (s *serverSettings) print(f *pflag.FlagSet, sources map[string]string) []by
 func (s *serverSettings) node() (node.Config, error) {
 	cfg := node.Config{
 		DataDir: s.dataDir, NodeID: s.nodeID, Shards: s.shards, HTTPAddr: s.httpAddr, GRPCAddr: s.grpcAddr, AllowInsecure: s.insecure,
-		Reflection: s.reflection, FaultInjection: s.faults, StateCacheBytes: int64(s.stateCache),
+		Reflection: s.reflection, FaultInjection: s.faults, StateCacheBytes: int64(s.stateCache), Tuning: s.tuning, PhaseFile: s.phaseFile,
 	}
 	return cfg, cfg.Validate()
 }

@@ -1,0 +1,25 @@
+package main
+
+import (
+	"github.com/spf13/pflag"
+
+	"github.com/weirdb/weir/node"
+)
+
+// addTuning defines the settings that only tests need: they make rare work frequent, and record which work the server is
+// in. They are not shown, but are settings like all others.
+func addTuning(f *pflag.FlagSet, t *node.Tuning, phaseFile *string) {
+	f.StringVar(phaseFile, "phase-file", "", "where to record the phases of work under way")
+	f.IntVar(&t.Merge.Layers, "merge-layers", 0, "committed layers of a table on a shard before they are folded into its store")
+	f.Var((*byteSize)(&t.Merge.Bytes), "merge-bytes", "bytes of committed layers before they are folded")
+	f.DurationVar(&t.Merge.Age, "merge-age", 0, "age of committed layers before they are folded")
+	f.DurationVar(&t.Merge.Every, "merge-every", 0, "how often layers are looked at")
+	f.Var((*byteSize)(&t.SnapshotBytes), "snapshot-bytes", "bytes of commands between two snapshots of a log")
+	f.Var((*byteSize)(&t.TrailingBytes), "trailing-bytes", "bytes of commands that stay behind a snapshot")
+	f.Var((*byteSize)(&t.SegmentBytes), "segment-bytes", "size of the log's segment files")
+	for _, name := range []string{
+		"phase-file", "merge-layers", "merge-bytes", "merge-age", "merge-every", "snapshot-bytes", "trailing-bytes", "segment-bytes",
+	} {
+		f.Lookup(name).Hidden = true
+	}
+}
