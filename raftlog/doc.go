@@ -10,8 +10,8 @@
 // R1. A command reaches Apply with exactly the bytes that were proposed, or not at all: each is framed with a CRC32C, and
 // an FSM that is handed a damaged frame is frozen and the group fails.
 //
-// R2. Propose says what is known. NOT_LEADER, OVERLOADED, TOO_LARGE and SHUTTING_DOWN mean that nothing was written;
-// OUTCOME_UNKNOWN means that the command may or may not be applied, now or later. There is no third kind of failure.
+// R2. Propose says what is known. NOT_LEADER, OVERLOADED, TOO_LARGE, DEADLINE and SHUTTING_DOWN mean that nothing was
+// written; OUTCOME_UNKNOWN means that the command may or may not be applied, now or later. There is no third kind.
 //
 // R3. A durable write that fails or overruns Config.WriteDeadline is final. The group sends nothing any more, steps
 // down, closes Failed, and the node must stop: what such a write left on the disk is unknown until the files are read

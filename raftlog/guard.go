@@ -46,13 +46,13 @@ func (g *guard) run(what string, write func() error) error {
 	}
 	if err != nil {
 		err = fmt.Errorf("%s: %w", what, err)
-		g.break_(err)
+		g.breakDown(err)
 	}
 	return err
 }
 
-// break_ makes the guard refuse everything from now on.
-func (g *guard) break_(err error) {
+// breakDown makes the guard refuse everything from now on.
+func (g *guard) breakDown(err error) {
 	if g.failed.CompareAndSwap(false, true) {
 		g.fail(err)
 	}
@@ -78,7 +78,7 @@ func (g *guard) GetLog(index uint64, l *raft.Log) error {
 	if err == nil || errors.Is(err, raft.ErrLogNotFound) {
 		return err
 	}
-	g.break_(fmt.Errorf("read entry %d: %w", index, err))
+	g.breakDown(fmt.Errorf("read entry %d: %w", index, err))
 	*l = raft.Log{Index: index, Type: raft.LogNoop}
 	return nil
 }
