@@ -67,9 +67,7 @@ func (a *accessBinder) add(c sql.Expr) {
 	if i, values, ok := a.equality(c); ok {
 		p := &a.parts[i]
 		if p.known { // both must hold
-			values = slices.DeleteFunc(values, func(v dataflow.Value) bool {
-				return !slices.ContainsFunc(p.equal, func(w dataflow.Value) bool { return sameKey(v, w) })
-			})
+			values = intersect(values, p.equal)
 		}
 		p.equal, p.known = values, true
 		return
@@ -311,11 +309,22 @@ func (a *accessBinder) prefix(i int, text string) {
 
 func (a *accessBinder) name(i int) string { return a.table.Schema[a.table.KeyCols[i]].Name }
 
-// show prints a value as a SQL literal.
-func show(v dataflow.Value) string { return expr.NewConst(v).String() }
+// show prints a value as a SQL literal, cut when it is long.
+func show(v dataflow.Value) string {
+	const most = 40
+	if r := []rune(v.Str); len(r) > most {
+		v.Str = string(r[:most]) + "…"
+	}
+	return expr.NewConst(v).String()
+}
 
-func sameKey(v, w dataflow.Value) bool {
-	return bytes.Equal(key.AppendValue(nil, v), key.AppendValue(nil, w))
+// intersect returns the values of a that are in b too.
+func intersect(a, b []dataflow.Value) []dataflow.Value {
+	in := make(map[string]bool, len(b))
+	for _, v := range b {
+		in[string(key.AppendValue(nil, v))] = true
+	}
+	return slices.DeleteFunc(a, func(v dataflow.Value) bool { return !in[string(key.AppendValue(nil, v))] })
 }
 
 // access turns what is known of the key columns into keys or ranges.

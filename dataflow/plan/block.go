@@ -79,6 +79,9 @@ func bindBlock(s *sql.Select, src *sql.Source, sc *scope, r rules) (*block, erro
 func expandStars(s *sql.Select, src *sql.Source, sc *scope) ([]sql.Item, error) {
 	var items []sql.Item
 	for _, it := range s.Items {
+		if len(items) >= maxColumns {
+			return nil, src.Errorf(dataflow.ReasonSQLUnsupported, it.At, "a SELECT list has at most %d columns", maxColumns)
+		}
 		if !it.Star {
 			items = append(items, it)
 			continue
@@ -140,6 +143,9 @@ func hasAggregate(e sql.Expr) bool {
 // the SELECT list, as in PostgreSQL.
 func bindKeys(b *binder, g *grouping, s *sql.Select, items []sql.Item) error {
 	var keys []groupKey
+	if len(s.GroupBy) > maxColumns {
+		return b.refuse(s.GroupBy[maxColumns].Span(), "GROUP BY has at most %d columns", maxColumns)
+	}
 	for _, e := range s.GroupBy {
 		ast, err := groupExpr(b, e, items)
 		if err != nil {

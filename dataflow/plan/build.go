@@ -8,8 +8,14 @@ import (
 	"github.com/weirdb/weir/dataflow/sql"
 )
 
-// maxStages bounds the stages of a plan: each is a table per shard.
-const maxStages = 256
+const (
+	// maxStages bounds the stages of a plan: each is a table per shard.
+	maxStages = 256
+	// maxSelects bounds what views that read views expand to.
+	maxSelects = 20_000
+	// maxColumns bounds the columns of a stream, a SELECT list and GROUP BY: PostgreSQL's limit for a table.
+	maxColumns = 1600
+)
 
 // builder collects a plan from the statements of a file.
 type builder struct {
@@ -30,6 +36,10 @@ type builder struct {
 	// wantPseudo is set when a pseudo column is named.
 	wantPseudo bool
 	depth      int
+	// checked holds the queries of WITH that have been checked for errors.
+	checked map[*sql.Select]bool
+
+	selects int // built so far, over the whole file
 }
 
 // Build plans a deploy file. It needs the streams that exist; the file's own CREATE STREAM wins over an existing stream of
@@ -88,6 +98,9 @@ func (b *builder) createStream(s *sql.CreateStream) error {
 		return err
 	}
 	st := Stream{Name: s.Name.Name}
+	if len(s.Columns) > maxColumns {
+		return b.src.Errorf(dataflow.ReasonSQLUnsupported, s.Columns[maxColumns].Name.At, "a stream has at most %d columns", maxColumns)
+	}
 	for _, c := range s.Columns {
 		name := c.Name.Name
 		switch {
@@ -198,7 +211,7 @@ func (b *builder) createView(v *sql.CreateView) error {
 
 // buildView builds the stages of a view into b.stages and returns the last one, which owns the view's table.
 func (b *builder) buildView(v *sql.CreateView, pseudo bool) (*Stage, error) {
-	b.stages, b.pseudo, b.wantPseudo, b.depth = nil, pseudo, false, 0
+	b.stages, b.pseudo, b.wantPseudo, b.depth, b.checked = nil, pseudo, false, 0, map[*sql.Select]bool{}
 	r, err := b.selectRows(v.Query, nil)
 	if err != nil {
 		return nil, err

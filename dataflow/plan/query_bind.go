@@ -40,16 +40,17 @@ type orderBy struct {
 
 // queryBinder builds the levels of a query from the inside out.
 type queryBinder struct {
-	src   *sql.Source
-	cat   TableCatalog
-	q     *Query
-	depth int
+	src     *sql.Source
+	cat     TableCatalog
+	q       *Query
+	depth   int
+	checked map[*sql.Select]bool // the queries of WITH that have been checked for errors
 }
 
 // BindQuery plans a pull query. It reads one table, named pipeline.table; now is what now() means, in microseconds since
 // 1970 UTC. Errors are *dataflow.Error: SQL_TYPE, SQL_UNSUPPORTED, PIPELINE_NOT_FOUND or TABLE_NOT_FOUND, with the place.
 func BindQuery(s *sql.Select, cat TableCatalog, now int64) (*Query, error) {
-	b := &queryBinder{src: s.Source, cat: cat, q: &Query{src: s.Source, now: now}}
+	b := &queryBinder{src: s.Source, cat: cat, q: &Query{src: s.Source, now: now}, checked: map[*sql.Select]bool{}}
 	schema, err := b.selectLevel(s, nil)
 	if err != nil {
 		return nil, err
@@ -61,6 +62,7 @@ func BindQuery(s *sql.Select, cat TableCatalog, now int64) (*Query, error) {
 // selectLevel binds s, and what it reads before it, and returns the schema of its result.
 func (b *queryBinder) selectLevel(s *sql.Select, ctes *cte) (dataflow.Schema, error) {
 	b.depth++
+	defer func() { b.depth-- }()
 	if b.depth > dataflow.MaxSQLDepth {
 		return nil, b.src.Errorf(dataflow.ReasonSQLUnsupported, s.At, "subqueries nest more than %d deep", dataflow.MaxSQLDepth)
 	}
@@ -69,6 +71,9 @@ func (b *queryBinder) selectLevel(s *sql.Select, ctes *cte) (dataflow.Schema, er
 			return nil, b.src.Errorf(dataflow.ReasonSQLType, c.Name.At, "WITH names %q twice", c.Name.Name)
 		}
 		ctes = &cte{name: c.Name.Name, def: c, outer: ctes}
+		if err := b.checkCTE(ctes); err != nil {
+			return nil, err
+		}
 	}
 	sc, err := b.from(s, ctes)
 	if err != nil {
@@ -96,6 +101,18 @@ func (b *queryBinder) selectLevel(s *sql.Select, ctes *cte) (dataflow.Schema, er
 		l.input, l.specs = blk.group.input(b.src)
 	}
 	return b.finish(l, blk)
+}
+
+// checkCTE finds the errors of a query of WITH, once, whether or not anything reads it.
+func (b *queryBinder) checkCTE(c *cte) error {
+	if b.checked[c.def.Query] {
+		return nil
+	}
+	b.checked[c.def.Query] = true
+	scratch := *b
+	scratch.q = &Query{src: b.src, now: b.q.now}
+	_, err := scratch.cteSchema(c)
+	return err
 }
 
 // finish lays out the outputs of a level and adds it to the query.
@@ -182,11 +199,7 @@ func (b *queryBinder) named(n *sql.Name, ctes *cte) (dataflow.Schema, error) {
 	if len(n.Parts) == 1 {
 		for c := ctes; c != nil; c = c.outer {
 			if c.name == n.Parts[0].Name {
-				schema, err := b.selectLevel(c.def.Query, c.outer)
-				if err != nil {
-					return nil, err
-				}
-				return b.rename(schema, c.def.Columns, c.def.Name)
+				return b.cteSchema(c)
 			}
 		}
 	}
@@ -203,6 +216,15 @@ func (b *queryBinder) named(n *sql.Name, ctes *cte) (dataflow.Schema, error) {
 	}
 	b.q.Table = t
 	return t.Schema, nil
+}
+
+// cteSchema adds the levels of a query of WITH and returns the schema of its result.
+func (b *queryBinder) cteSchema(c *cte) (dataflow.Schema, error) {
+	schema, err := b.selectLevel(c.def.Query, c.outer)
+	if err != nil {
+		return nil, err
+	}
+	return b.rename(schema, c.def.Columns, c.def.Name)
 }
 
 // suggest names the table that a name without its pipeline most likely means.

@@ -109,17 +109,6 @@ func (s *scope) unknownColumn(src *sql.Source, n *sql.Name, table, name string) 
 	return src.Errorf(dataflow.ReasonSQLType, at, "there is no column %q%s", name, hint)
 }
 
-// names returns the names of the columns that * means.
-func (s *scope) names() []string {
-	var names []string
-	for _, c := range s.columns {
-		if !c.hidden {
-			names = append(names, c.name)
-		}
-	}
-	return names
-}
-
 // place turns a span of the text into a Place.
 func place(src *sql.Source, at sql.Span) Place {
 	line, col := src.Position(at.From)

@@ -36,7 +36,7 @@ func (b *builder) named(n *sql.Name, ctes *cte) (*rows, error) {
 	name := n.Parts[0].Name
 	for c := ctes; c != nil; c = c.outer {
 		if c.name == name {
-			return b.checkCTE(c)
+			return b.cteRows(c)
 		}
 	}
 	if v, ok := b.views[name]; ok {
@@ -55,8 +55,20 @@ func (b *builder) named(n *sql.Name, ctes *cte) (*rows, error) {
 	return nil, b.unknownTable(n, ctes)
 }
 
-// checkCTE builds the rows of a query of WITH.
-func (b *builder) checkCTE(c *cte) (*rows, error) {
+// checkCTE finds the errors of a query of WITH, once, whether or not anything reads it.
+func (b *builder) checkCTE(c *cte) error {
+	if b.checked[c.def.Query] {
+		return nil
+	}
+	b.checked[c.def.Query] = true
+	stages := len(b.stages)
+	_, err := b.cteRows(c)
+	b.stages = b.stages[:stages]
+	return err
+}
+
+// cteRows builds the rows of a query of WITH.
+func (b *builder) cteRows(c *cte) (*rows, error) {
 	r, err := b.selectRows(c.def.Query, c.outer)
 	if err != nil {
 		return nil, err

@@ -47,6 +47,9 @@ func (b *builder) selectRows(s *sql.Select, ctes *cte) (*rows, error) {
 	if b.depth > dataflow.MaxSQLDepth {
 		return nil, b.src.Errorf(dataflow.ReasonSQLUnsupported, s.At, "views and subqueries nest more than %d deep", dataflow.MaxSQLDepth)
 	}
+	if b.selects++; b.selects > maxSelects {
+		return nil, b.src.Errorf(dataflow.ReasonSQLUnsupported, s.At, "the file's views expand to more than %d SELECTs: split it into several pipelines", maxSelects)
+	}
 	if err := b.refuseInView(s); err != nil {
 		return nil, err
 	}
@@ -55,7 +58,7 @@ func (b *builder) selectRows(s *sql.Select, ctes *cte) (*rows, error) {
 			return nil, b.src.Errorf(dataflow.ReasonSQLType, c.Name.At, "WITH names %q twice", c.Name.Name)
 		}
 		ctes = &cte{name: c.Name.Name, def: c, outer: ctes}
-		if _, err := b.checkCTE(ctes); err != nil {
+		if err := b.checkCTE(ctes); err != nil {
 			return nil, err
 		}
 	}

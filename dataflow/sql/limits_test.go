@@ -1,6 +1,7 @@
 package sql_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -64,8 +65,8 @@ func TestTooManyStatementsAreRefused(t *testing.T) {
 // TestErrorsCarryTheirPlace checks the metadata that programs read.
 func TestErrorsCarryTheirPlace(t *testing.T) {
 	_, err := sql.ParseQuery("SELECT a\nFROM\tt WEHRE b")
-	e, ok := err.(*dataflow.Error)
-	if !ok || e.Metadata["line"] != "2" || e.Metadata["column"] != "8" {
+	var e *dataflow.Error
+	if !errors.As(err, &e) || e.Metadata["line"] != "2" || e.Metadata["column"] != "8" {
 		t.Fatalf("got %v %v", err, e.Metadata)
 	}
 	src := sql.NewSource("SELECT a")

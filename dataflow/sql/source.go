@@ -68,9 +68,15 @@ func (s *Source) At(err error, at Span) *dataflow.Error {
 	return s.place(&c, at)
 }
 
+// maxMessage is how many characters of a message are shown: it may quote a piece of the text, or a value.
+const maxMessage = 1000
+
 // place adds line, column and the text under a caret to e.
 func (s *Source) place(e *dataflow.Error, at Span) *dataflow.Error {
 	line, column := s.Position(at.From)
+	if r := []rune(e.Message); len(r) > maxMessage {
+		e.Message = string(r[:maxMessage]) + "…"
+	}
 	e.Message = fmt.Sprintf("line %d, column %d: %s\n%s", line, column, e.Message, s.Excerpt(at))
 	return e.WithMeta("line", strconv.Itoa(line)).WithMeta("column", strconv.Itoa(column))
 }
