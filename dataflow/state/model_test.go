@@ -53,7 +53,7 @@ type modelPipeline struct {
 	uid       dataflow.PipelineUID
 	inc       dataflow.Incarnation
 	base      *modelCut // what the incarnation started from
-	begun     int // log position after the incarnation's begin
+	begun     int       // log position after the incarnation's begin
 	deltas    []modelDelta
 	live      rows
 	openChunk int      // chunks of the next delta that are in the log already
@@ -472,16 +472,18 @@ func (w *world) crashNow() {
 }
 
 func TestRandomHistoriesGiveTheModelsCuts(t *testing.T) {
-	seeds := uint64(60)
+	seeds := uint64(40)
 	if testing.Short() {
-		seeds = 10
+		seeds = 5
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			w := newWorld(t, seed)
-			for range 150 {
+			for i := range 150 {
 				w.step()
-				w.check()
+				if i%3 == 0 {
+					w.check()
+				}
 			}
 			w.feed(len(w.log))
 			w.publish(len(w.commits))

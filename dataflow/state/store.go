@@ -125,7 +125,7 @@ func openStore(cfg *Config) (s *store, m markers, err error) {
 func storeOptions(cfg *Config, fail *failure) *pebble.Options {
 	log := cfg.Logger.With("shard", cfg.Shard)
 	opts := &pebble.Options{
-		FS:                 cfg.FS,
+		FS:                 parkFS{cfg.FS, fail},
 		FormatMajorVersion: storeFormat,
 		MemTableSize:       memTableBytes,
 		Logger:             pebbleLogger{log: log, fail: fail},

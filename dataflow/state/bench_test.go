@@ -1,0 +1,152 @@
+package state
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/internal/vfs"
+)
+
+const benchKeys = 100_000
+
+// benchReplica returns a replica on disk with benchKeys keys, the newest eighth of them in layers, all of them merged
+// when merged is set.
+func benchReplica(b *testing.B, merged bool) (*Replica, *View, [][]byte) {
+	b.Helper()
+	cache := NewCache(0)
+	r, err := OpenReplica(Config{FS: vfs.Default, Dir: b.TempDir(), Shard: testShard, Cache: cache, Logger: quiet()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	keys := make([][]byte, benchKeys)
+	for i := range keys {
+		keys[i] = fmt.Appendf(nil, "key-%08d", i)
+	}
+	for seq := range dataflow.DeltaSeq(8) {
+		var changes []change
+		for i := int(seq); i < benchKeys; i += 8 {
+			changes = append(changes, change{key: string(keys[i]), val: make([]byte, 32)})
+		}
+		digest := feed(b, r, id(ref(1, seq+1)), changes)
+		if err := r.Publish(commitOf(uid, dataflow.CheckpointID(seq+1), ref(1, seq+1), digest)); err != nil {
+			b.Fatal(err)
+		}
+		if merged && seq == 6 {
+			if _, err := r.Merge(context.Background(), uid, 7); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	v, err := r.View(uid, 8)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		v.Release()
+		closeTest(b, r)
+		cache.Close()
+	})
+	return r, v, keys
+}
+
+func BenchmarkViewGet(b *testing.B) {
+	for _, c := range []struct {
+		name   string
+		merged bool
+	}{{"layers=8", false}, {"layers=1+store", true}} {
+		b.Run(c.name, func(b *testing.B) {
+			_, v, keys := benchReplica(b, c.merged)
+			b.ReportAllocs()
+			var buf []byte
+			i := 0
+			for b.Loop() {
+				val, ok, err := v.Get(0, keys[i*7919%benchKeys], buf[:0])
+				if !ok || err != nil {
+					b.Fatal(ok, err)
+				}
+				buf, i = val, i+1
+			}
+		})
+	}
+}
+
+func BenchmarkViewIter(b *testing.B) {
+	for _, c := range []struct {
+		name   string
+		merged bool
+	}{{"layers=8", false}, {"layers=1+store", true}} {
+		b.Run(c.name, func(b *testing.B) {
+			_, v, _ := benchReplica(b, c.merged)
+			b.ReportAllocs()
+			for b.Loop() {
+				n := 0
+				it := v.Iter(0, nil, nil)
+				for it.Next() {
+					n++
+				}
+				if err := it.Close(); err != nil || n != benchKeys {
+					b.Fatal(n, err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*benchKeys), "ns/key")
+		})
+	}
+}
+
+func BenchmarkMerge(b *testing.B) {
+	cache := NewCache(0)
+	defer cache.Close()
+	r, err := OpenReplica(Config{FS: vfs.Default, Dir: b.TempDir(), Shard: testShard, Cache: cache, Logger: quiet()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer closeTest(b, r)
+	var changes []change
+	for i := range benchKeys {
+		changes = append(changes, change{key: fmt.Sprintf("key-%08d", i), val: make([]byte, 32)})
+	}
+	chunks, digest := encodeDelta(b, changes)
+	seq := dataflow.DeltaSeq(0)
+	b.ReportAllocs()
+	for b.Loop() {
+		seq++
+		for i, c := range chunks {
+			if err := r.ApplyChunk(0, id(ref(1, seq)), i, c); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if err := r.EndDelta(0, id(ref(1, seq)), len(chunks), digest); err != nil {
+			b.Fatal(err)
+		}
+		if err := r.Publish(commitOf(uid, dataflow.CheckpointID(seq), ref(1, seq), digest)); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := r.Merge(context.Background(), uid, dataflow.CheckpointID(seq)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*benchKeys), "ns/key")
+}
+
+func BenchmarkApplyDelta(b *testing.B) {
+	var changes []change
+	for i := range benchKeys {
+		changes = append(changes, change{key: fmt.Sprintf("key-%08d", i), val: make([]byte, 32)})
+	}
+	chunks, digest := encodeDelta(b, changes)
+	b.ReportAllocs()
+	for b.Loop() {
+		c := newChain(Base{}, false)
+		for i, data := range chunks {
+			if err := c.addChunk(ref(1, 1), i, data); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if err := c.endDelta(ref(1, 1), len(chunks), digest); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*benchKeys), "ns/key")
+}
