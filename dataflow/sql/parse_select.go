@@ -138,6 +138,8 @@ func (p *parser) selectEnd(s *Select) {
 		p.failf(t.at, "expected ; before the next statement, found %s", p.upper(t))
 	case t.punct(",") && s.From != nil:
 		p.failf(t.at, "expected the next clause, found a comma: remove it")
+	case s.From == nil && notBareAlias[t.text]:
+		p.failf(t.at, "expected FROM, found %s; as a name of a column it is written AS %s", p.describe(t), t.text)
 	case s.From == nil:
 		p.expected("FROM", afterItems...)
 	case s.Where == nil && s.GroupBy == nil:
