@@ -70,12 +70,15 @@ func (c *Case) String() string {
 func (c *Case) Eval(env *Env, b *batch.Batch, sel Sel) *batch.Vector {
 	m := newMerge(c.typ, b.N)
 	rest := allRows(sel, b.N)
-	for _, w := range c.whens {
+	for k, w := range c.whens {
 		if len(rest) == 0 {
 			break
 		}
+		if k > 0 {
+			sel = rest
+		}
 		var taken Sel
-		taken, rest = splitTrue(w.Cond.Eval(env, b, rest), rest)
+		taken, rest = splitTrue(w.Cond.Eval(env, b, sel), rest)
 		if len(taken) > 0 {
 			m.add(evalOperand(w.Then, env, b, taken), taken)
 		}

@@ -72,7 +72,10 @@ func evalJunction(c *Call, env *Env, b *batch.Batch, sel Sel, decisive int64) *b
 		if len(rest) == 0 {
 			break
 		}
-		arg := evalOperand(a, env, b, rest)
+		if k > 0 {
+			sel = rest // the first argument sees sel as it came: kernels are fastest without one
+		}
+		arg := evalOperand(a, env, b, sel)
 		open := make(Sel, 0, len(rest))
 		for _, i := range rest {
 			if !arg.null(int(i)) && arg.int(int(i)) == decisive {
@@ -123,11 +126,14 @@ func evalIs(is func(null bool, v int64) bool) func(f *frame) {
 func evalCoalesce(c *Call, env *Env, b *batch.Batch, sel Sel) *batch.Vector {
 	m := newMerge(c.typ, b.N)
 	rest := allRows(sel, b.N)
-	for _, a := range c.args {
+	for k, a := range c.args {
 		if len(rest) == 0 {
 			break
 		}
-		arg := evalOperand(a, env, b, rest)
+		if k > 0 {
+			sel = rest
+		}
+		arg := evalOperand(a, env, b, sel)
 		have, open := make(Sel, 0, len(rest)), make(Sel, 0, len(rest))
 		for _, i := range rest {
 			if arg.null(int(i)) {

@@ -4,6 +4,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/cockroachdb/apd/v3"
 
@@ -27,14 +28,21 @@ var (
 	errDivisionByZero  = dataflow.Errorf(dataflow.ReasonExpressionFailed, "division by zero")
 )
 
-// exp10 returns 10^n for n ≥ 0.
+// smallPowers holds 10^0 to 10^18, which fit an apd.BigInt without memory of its own.
+var smallPowers = sync.OnceValue(func() *[19]apd.BigInt {
+	var t [19]apd.BigInt
+	p := int64(1)
+	for i := range t {
+		t[i].SetInt64(p)
+		p *= 10 // the last product is not used
+	}
+	return &t
+})
+
+// exp10 returns 10^n for n ≥ 0, not to be modified.
 func exp10(n int64) *apd.BigInt {
 	if n <= 18 {
-		p := int64(1)
-		for ; n > 0; n-- {
-			p *= 10
-		}
-		return apd.NewBigInt(p)
+		return &smallPowers()[n]
 	}
 	return new(apd.BigInt).Exp(apd.NewBigInt(10), apd.NewBigInt(n), nil)
 }

@@ -2,6 +2,7 @@ package expr
 
 import (
 	"math"
+	"math/big"
 
 	"github.com/cockroachdb/apd/v3"
 
@@ -10,16 +11,6 @@ import (
 
 // The NUMERIC functions whose results are rounded. Each first chooses, by PostgreSQL's rule, how many digits after the
 // point the result has, then computes with enough digits to round correctly.
-
-// context returns an apd context with so many significant digits.
-func context(digits int64) *apd.Context {
-	c := apd.BaseContext.WithPrecision(uint32(min(max(digits, 20), maxNumericDigits)))
-	c.Traps = 0
-	return c
-}
-
-// integerDigits returns an upper bound of the digits before the point of x.
-func integerDigits(x *apd.Decimal) int64 { return max(0, x.NumDigits()+int64(x.Exponent)) }
 
 func numericSqrt(d, x *apd.Decimal) *dataflow.Error {
 	switch {
@@ -60,23 +51,38 @@ func numericExp(d, x *apd.Decimal) *dataflow.Error {
 		setInf(d, false)
 		return nil
 	}
-	f, _ := x.Float64()
-	if math.Abs(f) >= 6000 { // PostgreSQL's own limit: 3 × its largest result scale
-		if f > 0 {
-			return errNumericOverflow
-		}
-		d.Coeff.SetInt64(0)
-		d.Negative, d.Exponent = false, -maxResultScale
-		return nil
+	f := approximate(x)
+	switch {
+	case f >= maxExponent:
+		return errNumericOverflow
+	case f <= -maxExponent:
+		return setScaled(d, 0, maxResultScale)
 	}
 	log := f * 0.434294481903252
-	scale := clampScale(max(minSignificant-int64(min(max(log, -2000), 2000)), scaleOf(x)))
-	var r apd.Decimal
-	if _, err := context(scale+int64(math.Abs(log))+10).Exp(&r, x); err != nil || r.Form != apd.Finite {
-		return errNumericOverflow
+	scale := clampScale(max(minSignificant-int64(log), scaleOf(x)))
+	p := bitsFor(scale + int64(max(log, 0)) + 8)
+	t := new(big.Int).Lsh(x.Coeff.MathBigInt(), p)
+	if x.Exponent < 0 {
+		t.Quo(t, exp10(-int64(x.Exponent)).MathBigInt())
 	}
-	roundTo(d, &r, scale)
+	if x.Negative {
+		t.Neg(t)
+	}
+	bigExp(d, t, p, scale)
 	return finish(d)
+}
+
+// maxExponent is the greatest argument of exp, PostgreSQL's.
+const maxExponent = 6000
+
+// approximate returns x as a double, infinite beyond its range.
+func approximate(x *apd.Decimal) float64 {
+	m, e := toBinary(new(apd.Decimal).Abs(x), 64)
+	f, _ := new(big.Float).SetMantExp(new(big.Float).SetInt(m), e).Float64()
+	if x.Negative {
+		f = -f
+	}
+	return f
 }
 
 // lnWeight is PostgreSQL's estimate_ln_dweight: the decimal weight of ln(x).
@@ -130,21 +136,16 @@ func numericLn(d, x *apd.Decimal) *dataflow.Error {
 		return nil
 	}
 	scale := clampScale(max(minSignificant-lnWeight(x), scaleOf(x)))
-	r, err := ln(x, scale+10)
-	if err != nil {
-		return err
-	}
-	roundTo(d, r, scale)
+	p := bitsFor(scale + 8)
+	setFixed(d, bigLn(x, p), p, scale)
 	return finish(d)
 }
 
-// ln returns the natural logarithm with at least so many correct digits after the point.
-func ln(x *apd.Decimal, scale int64) (*apd.Decimal, *dataflow.Error) {
-	r := new(apd.Decimal)
-	if _, err := context(scale+12).Ln(r, x); err != nil || r.Form != apd.Finite {
-		return nil, errNumericOverflow
-	}
-	return r, nil
+// setFixed sets d to v/2^p, rounded to scale digits after the point.
+func setFixed(d *apd.Decimal, v *big.Int, p uint, scale int64) {
+	negative := v.Sign() < 0
+	setBinary(d, new(big.Int).Abs(v), -int(p), scale)
+	d.Negative = negative && d.Coeff.Sign() != 0
 }
 
 // numericLog sets d to the logarithm of x to a base.
@@ -166,18 +167,14 @@ func numericLog(d, base, x *apd.Decimal) *dataflow.Error {
 		return nil
 	}
 	scale := clampScale(max(minSignificant-(lnWeight(x)-lnWeight(base)), scaleOf(base), scaleOf(x)))
-	lb, err := ln(base, scale+20)
-	if err != nil {
-		return err
-	}
-	if lb.Sign() == 0 {
+	if base.Cmp(apd.New(1, 0)) == 0 {
 		return errDivisionByZero
 	}
-	lx, err := ln(x, scale+20)
-	if err != nil {
-		return err
-	}
-	quoTo(d, lx, lb, scale, true)
+	// The quotient of two logarithms loses the digits that a small divisor and a large dividend have.
+	p := bitsFor(scale + 16 + 2*max(0, -lnWeight(base)) + max(0, lnWeight(x)))
+	lb, lx := bigLn(base, p), bigLn(x, p)
+	q := lx.Lsh(lx, p)
+	setFixed(d, q.Quo(q, lb), p, scale)
 	return finish(d)
 }
 
@@ -204,42 +201,53 @@ func numericPower(d, x, y *apd.Decimal) *dataflow.Error {
 		return setScaled(d, 0, clampScale(max(minSignificant, scaleOf(x), scaleOf(y))))
 	}
 	// The decimal weight of the result, estimated from logarithms.
-	var abs apd.Decimal
-	abs.Abs(x)
-	l, err := ln(&abs, 20)
-	if err != nil {
-		return err
-	}
-	lf, _ := l.Float64()
-	yf, _ := y.Float64()
-	weight := lf * yf * 0.434294481903252
+	abs := new(apd.Decimal).Abs(x)
+	const lnBits = 128
+	lnX, _ := new(big.Float).SetMantExp(new(big.Float).SetInt(bigLn(abs, lnBits)), -lnBits).Float64()
+	exponent := lnX * approximate(y)
+	weight := exponent * 0.434294481903252
+	scale := powerScale(x, y, integral, weight)
+	n, err := y.Int64()
+	whole := integral && err == nil && n >= math.MinInt32 && n <= math.MaxInt32
 	switch {
-	case weight > maxNumericDigits:
+	case weight > maxNumericDigits || !whole && exponent >= maxExponent:
 		return errNumericOverflow
 	case weight < -2*maxResultScale:
-		return setScaled(d, 0, maxResultScale)
+		return setScaled(d, 0, scale)
 	}
-	scale := powerScale(x, y, integral, weight)
-	var r apd.Decimal
-	digits := scale + int64(math.Abs(weight)) + 20
-	if n, err := y.Int64(); err == nil && integral && n >= 0 && n <= 1<<16 && int64(x.NumDigits())*n <= 2*maxNumericDigits {
-		// Exact, then rounded once.
-		r.Negative = x.Negative && n%2 == 1
+	digits := int64(max(weight, 0)) + 2
+	switch {
+	case whole && n >= 0 && abs.NumDigits()*n <= maxExactPower:
+		var r apd.Decimal
 		r.Coeff.Exp(&x.Coeff, apd.NewBigInt(n), nil)
-		exponent := int64(x.Exponent) * n
-		if exponent < math.MinInt32 {
-			return setScaled(d, 0, scale)
+		r.Exponent = int32(int64(x.Exponent) * n)
+		roundTo(d, &r, scale)
+	case whole && n >= 0:
+		bigPower(d, abs, uint64(n), digits, scale)
+	case whole:
+		bigInverse(d, abs, uint64(-n), digits, scale)
+	default:
+		p := bitsFor(digits + scale + integerDigits(y) + 8)
+		t := bigLn(abs, p)
+		t.Mul(t, y.Coeff.MathBigInt())
+		if y.Exponent < 0 {
+			t.Quo(t, exp10(-int64(y.Exponent)).MathBigInt())
 		}
-		r.Exponent = int32(exponent)
-	} else {
-		if _, err := context(digits).Pow(&r, &abs, y); err != nil || r.Form != apd.Finite {
-			return errNumericOverflow
+		if y.Negative {
+			t.Neg(t)
 		}
-		r.Negative = x.Negative && integral && isOdd(y)
+		bigExp(d, t, p, scale)
 	}
-	roundTo(d, &r, scale)
+	d.Negative = x.Negative && integral && isOdd(y) && d.Coeff.Sign() != 0
 	return finish(d)
 }
+
+// maxExactPower bounds the digits of a power that is computed in full and rounded then. Longer ones cannot lie halfway
+// between two results, so that a few digits more than shown are enough to round them.
+const maxExactPower = 4096
+
+// integerDigits returns an upper bound of the digits before the point of x.
+func integerDigits(x *apd.Decimal) int64 { return max(0, x.NumDigits()+int64(x.Exponent)) }
 
 // setScaled sets d to the integer v with zeros after the point.
 func setScaled(d *apd.Decimal, v, scale int64) *dataflow.Error {

@@ -6,6 +6,7 @@ import (
 	"regexp/syntax"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/weirdb/weir/dataflow"
@@ -65,11 +66,7 @@ func compilePattern(text, flags string) (*pattern, *dataflow.Error) {
 	if !t.lazy {
 		re.Longest()
 	}
-	p := &pattern{re: re, global: t.global}
-	if !t.fold && !t.newline {
-		p.split = simpleClass(text)
-	}
-	return p, nil
+	return &pattern{re: re, global: t.global, split: splitClass(out)}, nil
 }
 
 // badPattern gives Go's complaints PostgreSQL's names.
@@ -502,48 +499,50 @@ func posixClass(name string) string {
 type byteClass struct {
 	sep [256]bool
 	run bool // a run of separators counts as one
+	// asciiOnly: the table is right for ASCII texts, others take the long way.
+	asciiOnly bool
 }
 
-// simpleClass recognises [abc]+ and [^a-z0-9]+ of ASCII characters, and one literal ASCII character; nil for all else.
-// A negated class takes every byte of a non-ASCII character, which is right for runs only.
-func simpleClass(p string) *byteClass {
-	var bc byteClass
-	if len(p) == 1 && p[0] < utf8.RuneSelf && strings.IndexByte(`\.+*?()|[]{}^$`, p[0]) < 0 {
-		bc.sep[p[0]] = true
-		return &bc
-	}
-	body, found := strings.CutSuffix(p, "]+")
-	bc.run = found
-	if !found {
-		if body, found = strings.CutSuffix(p, "]"); !found {
-			return nil
-		}
-	}
-	body, found = strings.CutPrefix(body, "[")
-	if !found {
+// splitClass recognises patterns that are one class of characters or one character, alone or with + behind, as
+// [^a-z0-9]+ or \s+ or a comma; nil for all else. The pattern is Go's.
+func splitClass(p string) *byteClass {
+	re, err := syntax.Parse(p, syntax.Perl)
+	if err != nil {
 		return nil
 	}
-	body, negated := strings.CutPrefix(body, "^")
-	if body == "" || negated && !bc.run || strings.ContainsAny(body, `[]\`) || !isASCII([]byte(body)) {
+	bc := &byteClass{}
+	if re.Op == syntax.OpPlus && re.Flags&syntax.NonGreedy == 0 {
+		bc.run, re = true, re.Sub[0]
+	}
+	var ranges []rune
+	switch {
+	case re.Op == syntax.OpCharClass:
+		ranges = re.Rune
+	case re.Op == syntax.OpLiteral && len(re.Rune) == 1 && re.Flags&syntax.FoldCase == 0:
+		ranges = []rune{re.Rune[0], re.Rune[0]}
+	default:
 		return nil
 	}
-	for i := 0; i < len(body); i++ {
-		lo, hi := body[i], body[i]
-		if i+2 < len(body) && body[i+1] == '-' {
-			hi = body[i+2]
-			i += 2
-			if hi < lo {
-				return nil
-			}
+	beyond := 0 // characters beyond ASCII that separate
+	for i := 0; i < len(ranges); i += 2 {
+		lo, hi := ranges[i], ranges[i+1]
+		for r := lo; r <= hi && r < utf8.RuneSelf; r++ {
+			bc.sep[r] = true
 		}
-		for c := int(lo); c <= int(hi); c++ {
+		if hi >= utf8.RuneSelf {
+			beyond += int(hi - max(lo, utf8.RuneSelf) + 1)
+		}
+	}
+	all := beyond == unicode.MaxRune-utf8.RuneSelf+1
+	switch {
+	case beyond == 0:
+	case all && bc.run:
+		// Each byte of such a character separates, and the run makes one of them.
+		for c := utf8.RuneSelf; c < 256; c++ {
 			bc.sep[c] = true
 		}
+	default:
+		bc.asciiOnly = true
 	}
-	if negated {
-		for c := range bc.sep {
-			bc.sep[c] = !bc.sep[c]
-		}
-	}
-	return &bc
+	return bc
 }

@@ -277,26 +277,19 @@ func appendReplacement(dst, repl, s []byte, m []int) []byte {
 
 func evalRegexpSplit(f *frame) {
 	a, out := f.args[0], f.out
-	if p, ok := f.call.prep.(*pattern); ok && p.split != nil && !p.global {
-		elems := out.Elems
-		elems.Data = make([]byte, 0, len(a.v.Data))
-		elems.Offs = make([]uint32, 1, len(a.v.Data)/4+f.n+2)
-		f.each(func(i int) *dataflow.Error {
-			s := a.text(i)
-			if err := checkTextSize(len(s), len(elems.Data)+len(s)); err != nil {
-				return err
-			}
-			fillTo(out, i)
-			p.split.appendParts(elems, s)
-			out.Lists = append(out.Lists, uint32(len(elems.Offs)-1))
-			return nil
-		})
-		return
+	constant, _ := f.call.prep.(*pattern)
+	if constant != nil && constant.split != nil {
+		// The parts are some of the text's bytes: make room for them once.
+		out.Elems.Data = make([]byte, 0, min(len(a.v.Data), maxVector))
+		out.Elems.Offs = append(make([]uint32, 0, len(a.v.Data)/4+f.n+2), 0)
 	}
 	f.each(func(i int) *dataflow.Error {
-		p, err := f.patternAt(i, 1, f.flagsArg(3))
-		if err != nil {
-			return err
+		p := constant
+		if p == nil {
+			var err *dataflow.Error
+			if p, err = f.patternAt(i, 1, f.flagsArg(3)); err != nil {
+				return err
+			}
 		}
 		if p.global {
 			return failf("regexp_split_to_array() does not support the \"global\" option")
@@ -306,20 +299,29 @@ func evalRegexpSplit(f *frame) {
 			return err
 		}
 		fillTo(out, i)
-		at := 0
-		for _, m := range p.re.FindAllIndex(s, -1) {
-			if m[1] == 0 || m[0] == len(s) && m[0] == m[1] {
-				continue // an empty match at either end separates nothing
-			}
-			out.Elems.Data = append(out.Elems.Data, s[at:m[0]]...)
-			out.Elems.Offs = append(out.Elems.Offs, uint32(len(out.Elems.Data)))
-			at = m[1]
+		if p.split != nil && !(p.split.asciiOnly && !isASCII(s)) {
+			p.split.appendParts(out.Elems, s)
+		} else {
+			p.appendParts(out.Elems, s)
 		}
-		out.Elems.Data = append(out.Elems.Data, s[at:]...)
-		out.Elems.Offs = append(out.Elems.Offs, uint32(len(out.Elems.Data)))
 		out.Lists = append(out.Lists, uint32(len(out.Elems.Offs)-1))
 		return nil
 	})
+}
+
+// appendParts appends the parts of s between matches.
+func (p *pattern) appendParts(elems *batch.Vector, s []byte) {
+	at := 0
+	for _, m := range p.re.FindAllIndex(s, -1) {
+		if m[1] == 0 || m[0] == len(s) && m[0] == m[1] {
+			continue // an empty match at either end separates nothing
+		}
+		elems.Data = append(elems.Data, s[at:m[0]]...)
+		elems.Offs = append(elems.Offs, uint32(len(elems.Data)))
+		at = m[1]
+	}
+	elems.Data = append(elems.Data, s[at:]...)
+	elems.Offs = append(elems.Offs, uint32(len(elems.Data)))
 }
 
 // appendParts appends the parts of s between separators.

@@ -3,6 +3,7 @@ package expr
 import (
 	"bytes"
 	"crypto/md5"
+	"encoding/binary"
 	"encoding/hex"
 	"strconv"
 	"unicode"
@@ -132,11 +133,11 @@ func evalLength(f *frame) {
 
 // isASCII reports whether s has no byte above 0x7f, eight bytes at a time.
 func isASCII(s []byte) bool {
-	for len(s) >= 8 {
-		if (uint64(s[0])|uint64(s[1])|uint64(s[2])|uint64(s[3])|uint64(s[4])|uint64(s[5])|uint64(s[6])|uint64(s[7]))&0x80 != 0 {
+	const high = 0x8080808080808080
+	for ; len(s) >= 8; s = s[8:] {
+		if binary.LittleEndian.Uint64(s)&high != 0 {
 			return false
 		}
-		s = s[8:]
 	}
 	for _, c := range s {
 		if c >= utf8.RuneSelf {
@@ -164,18 +165,23 @@ func evalCase(f *frame, from, to byte, fold func(rune) rune) {
 	})
 }
 
-// swapCase appends s with the case bit of the letters from..to flipped.
+// swapCase appends s, which is ASCII, with the case bit of the letters from..to flipped, eight bytes at a time.
 func swapCase(dst, s []byte, from, to byte) []byte {
+	const ones, high = 0x0101010101010101, 0x8080808080808080
 	n := len(dst)
 	dst = append(dst, s...)
-	span := to - from
 	out := dst[n:]
+	for ; len(out) >= 8; out = out[8:] {
+		w := binary.LittleEndian.Uint64(out)
+		// The high bit of each byte says whether it is at least from, or above to: no sum carries over.
+		atLeast := w + uint64(0x80-from)*ones
+		above := w + uint64(0x7f-to)*ones
+		binary.LittleEndian.PutUint64(out, w^(atLeast^above)&high>>2)
+	}
 	for i, c := range out {
-		flip := byte(0)
-		if c-from <= span {
-			flip = 0x20
+		if c >= from && c <= to {
+			out[i] = c ^ 0x20
 		}
-		out[i] = c ^ flip
 	}
 	return dst
 }
