@@ -20,6 +20,7 @@ type route struct {
 	chain  *operator.ChainRunner
 	env    expr.Env
 	edges  []*exchange.Edge // by shard
+	pseudo bool             // the chain reads _append_time, _shard or _offset
 	pre    *operator.PreAgg // nil when the stage's aggregates cannot be pre-combined
 	keyBuf []byte
 	hashes []uint64
@@ -27,7 +28,7 @@ type route struct {
 }
 
 func newRoute(r *Run, st *plan.Stage, in *plan.Input, _ dataflow.ShardID, edges []*exchange.Edge) *route {
-	rt := &route{run: r, stage: st, chain: operator.NewChainRunner(st, in), edges: edges, sel: make([][]int32, len(edges))}
+	rt := &route{run: r, stage: st, chain: operator.NewChainRunner(st, in), edges: edges, pseudo: in.Pseudo, sel: make([][]int32, len(edges))}
 	if !in.FromStage {
 		rt.pre = operator.NewPreAgg(st)
 	}

@@ -216,15 +216,30 @@ func (s *source) stamp(b *batch.Batch, first dataflow.Offset, appendTime int64) 
 		&batch.Vector{Type: dataflow.TypeBigInt, Ints: offset})
 }
 
+// declared returns the batch without the pseudo columns: routes that do not read them count their columns without them.
+func (s *source) declared(b *batch.Batch) *batch.Batch {
+	if !s.pseudo {
+		return b
+	}
+	d := *b
+	d.Schema, d.Cols = b.Schema[:len(s.stream.Schema)], b.Cols[:len(s.stream.Schema)]
+	return &d
+}
+
 // feed runs every route over the batch. A row that one of them cannot compute is left out of all of them, so that the
 // tables of a pipeline agree on what their input was.
 func (s *source) feed(ctx context.Context, b *batch.Batch) error {
 	skip := s.skipByHand(b)
 	outs := make([]*batch.Batch, len(s.routes))
+	declared := s.declared(b)
 	for {
 		bad := batch.Bitmap(nil)
 		for i, rt := range s.routes {
-			out, failed := rt.compute(b, skip)
+			in := declared
+			if rt.pseudo {
+				in = b
+			}
+			out, failed := rt.compute(in, skip)
 			for _, f := range failed {
 				if s.run.cfg.OnError == dataflow.OnErrorFail {
 					return s.rowFailure(rt, b, f)
