@@ -41,6 +41,9 @@ type Config struct {
 	FS vfs.FS
 	// Tuning says how often what happens in the background happens.
 	Tuning Tuning
+	// Source, if set, gives the tasks rows that are in no log; only measurements use it. What it gives is gone after a
+	// restart, so the tables are then not what their stream's rows say.
+	Source func(dataflow.ShardID) worker.Source
 	// PhaseFile is where the node records which phases of work it is in (internal/phase), for tests that kill it; "" =
 	// nowhere.
 	PhaseFile string

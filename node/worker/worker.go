@@ -40,8 +40,18 @@ type Config struct {
 	Meta    *meta.Log
 	Catalog *catalog.Catalog
 	Merge   MergePolicy
-	Phases  *phase.Recorder // records what the runs and the publisher do; optional
-	Logger  *slog.Logger
+	// Source, if set, replaces the rows of the shards' logs: see Source.
+	Source func(dataflow.ShardID) Source
+	Phases *phase.Recorder // records what the runs and the publisher do; optional
+	Logger *slog.Logger
+}
+
+// Source is where the tasks of a shard read rows instead of in its log, for a measurement of the dataflow without ingest
+// (weir bench engine). Everything else is as always: the plan, the barriers, the deltas in the shards' logs, the commits.
+type Source interface {
+	task.RowLog
+	// End returns the offset that the next row of the stream will get.
+	End(stream dataflow.StreamID) dataflow.Offset
 }
 
 // Worker holds the runs of this node.
@@ -111,8 +121,9 @@ func (w *Worker) Run(ctx context.Context) error {
 
 // listen passes on that a shard's log has moved.
 func (w *Worker) listen(ctx context.Context, s *Shard) error {
+	rows := w.rows(s)
 	for {
-		changed := s.Log.Changed()
+		changed := rows.Changed()
 		w.mu.Lock()
 		close(w.mu.appended)
 		w.mu.appended = make(chan struct{})
@@ -198,7 +209,7 @@ func (w *Worker) Start(ctx context.Context, uid dataflow.PipelineUID, inc datafl
 		Start: base.Positions.Clone(), Bases: make(map[dataflow.ShardID]checkpoint.Base), Skipped: make(map[dataflow.ShardID]uint64),
 		SkipRows: make(map[dataflow.SourceRow]struct{}), OnError: p.Options.OnError,
 		Table:  run.Table,
-		Rows:   func(s dataflow.ShardID) task.RowLog { return rowLog{w.cfg.Shards[s].Log} },
+		Rows:   func(s dataflow.ShardID) task.RowLog { return w.rows(w.cfg.Shards[s]) },
 		Deltas: func(s dataflow.ShardID) checkpoint.Log { return w.cfg.Shards[s].Log },
 		Ack: func(a checkpoint.Ack) {
 			step(coordinator.Ack{Incarnation: a.Incarnation, Checkpoint: a.ID, Shard: a.Shard, Seq: a.Seq, Digest: a.Digest,
@@ -327,7 +338,7 @@ func (w *Worker) Ends(streams []dataflow.StreamID) dataflow.Positions {
 	p := make(dataflow.Positions)
 	for _, s := range w.cfg.Shards {
 		for _, id := range streams {
-			if _, end, _ := s.Log.Range(id); end > 0 {
+			if end := w.rows(s).End(id); end > 0 {
 				p[dataflow.StreamShard{Stream: id, Shard: s.ID}] = end
 			}
 		}
@@ -340,8 +351,24 @@ func (w *Worker) View(ctx context.Context, s dataflow.ShardID, uid dataflow.Pipe
 	return w.publisher.view(ctx, w.cfg.Shards[s], uid, cut)
 }
 
-// rowLog reads rows as tasks want them.
+// rows returns where the tasks of a shard read.
+func (w *Worker) rows(s *Shard) Source {
+	if w.cfg.Source != nil {
+		return w.cfg.Source(s.ID)
+	}
+	return rowLog{s.Log}
+}
+
+// rowLog reads rows of a shard's log as tasks want them.
 type rowLog struct{ *shard.Log }
+
+var _ Source = rowLog{}
+
+// End returns where the stream ends in the log.
+func (l rowLog) End(stream dataflow.StreamID) dataflow.Offset {
+	_, end, _ := l.Range(stream)
+	return end
+}
 
 func (l rowLog) Read(stream dataflow.StreamID, from dataflow.Offset, maxRows int) ([]task.Rows, error) {
 	rows, err := l.Log.Read(stream, from, maxRows)
