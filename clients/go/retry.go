@@ -59,8 +59,12 @@ func mayRetry(err error) (again, tookEffect bool) {
 // retry makes a call until it succeeds, fails for good, ctx ends or Config.RetryFor has passed. The last error is
 // returned, with its reason.
 func (c *Client) retry(ctx context.Context, safe retrySafety, try func(context.Context) error) error {
+	return c.retryFor(ctx, c.cfg.RetryFor, safe, try)
+}
+
+func (c *Client) retryFor(ctx context.Context, d time.Duration, safe retrySafety, try func(context.Context) error) error {
 	var wait pauses
-	deadline := time.Now().Add(c.cfg.RetryFor)
+	deadline := time.Now().Add(d)
 	for {
 		err := c.errorOf(ctx, try(ctx))
 		if err == nil {

@@ -74,7 +74,7 @@ Exit codes: 0 done, 1 refused, 2 wrong usage, 3 not found, 4 try again (unreacha
 			root.AddCommand(cmd)
 		}
 	}
-	add("data", c.deployCommand(), c.getCommand(), c.scanCommand(), c.queryCommand())
+	add("data", c.deployCommand(), c.ingestCommand(), c.getCommand(), c.scanCommand(), c.queryCommand())
 	add("run", c.serverCommand(), c.versionCommand())
 	return root
 }

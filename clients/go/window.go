@@ -1,0 +1,231 @@
+package weir
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/dataflow/batch"
+	"github.com/weirdb/weir/dataflow/key"
+	weirv1 "github.com/weirdb/weir/proto/weir/v1"
+)
+
+// runRows is how many rows of a stream without PARTITION BY follow each other in one shard before the next shard's turn
+// (P8). It is part of the protocol: a process that reads its input again must place rows as before.
+const runRows = 4096
+
+// chunk is a piece of one shard's rows that is sent at once.
+type chunk struct {
+	shard dataflow.ShardID
+	first dataflow.Seq
+	rows  *batch.Batch
+	bytes int
+	since time.Time // when its first row was appended
+	probe bool      // a row that the log has, sent again to learn its place
+}
+
+func (c *chunk) last() dataflow.Seq { return c.first + dataflow.Seq(c.rows.N) - 1 }
+
+// lane is one shard's numbering (P8).
+type lane struct {
+	next  dataflow.Seq // number of the row that is appended next
+	known dataflow.Seq // the log has all rows up to this number
+	open  *chunk       // takes rows; nil = none
+	// skipped is the last row that was not sent because the log had it, with its number.
+	skipped    *batch.Batch
+	skippedSeq dataflow.Seq
+}
+
+// window is what a producer has taken and not yet seen acknowledged: rows are placed and numbered, gathered in chunks,
+// sent in order and acknowledged in order. It is pure: no I/O, no clock, no lock.
+type window struct {
+	schema     dataflow.Schema
+	keyCols    []int // of PARTITION BY; empty = runs
+	lanes      []lane
+	start      uint64 // the shard of the first run
+	placed     uint64 // rows placed so far, for the runs
+	chunkBytes int
+
+	queue    []*chunk // sealed, not acknowledged, in the order of sending
+	sent     int      // the first so many of queue are under way
+	bytes    int      // of queue and of the open chunks
+	buf      []byte
+	appended uint64
+	dups     uint64
+	skips    uint64
+}
+
+// newWindow returns a window for a session of a named producer; last are the numbers that each shard's log knows.
+func newWindow(name string, schema dataflow.Schema, keyCols []int, last []dataflow.Seq, chunkBytes int) *window {
+	w := &window{schema: schema, keyCols: keyCols, lanes: make([]lane, len(last)), chunkBytes: chunkBytes}
+	w.start = dataflow.HashKey([]byte(name)) % uint64(len(last))
+	for i := range w.lanes {
+		w.lanes[i] = lane{next: 1, known: last[i]}
+	}
+	return w
+}
+
+// place returns the shard of row i, by the documented hash, or by runs.
+func (w *window) place(b *batch.Batch, i int) dataflow.ShardID {
+	n := len(w.lanes)
+	if len(w.keyCols) == 0 {
+		run := w.placed / runRows
+		w.placed++
+		return dataflow.ShardID((w.start + run) % uint64(n))
+	}
+	w.buf = w.buf[:0]
+	for _, c := range w.keyCols {
+		w.buf = key.AppendVector(w.buf, b.Cols[c], i)
+	}
+	return dataflow.ShardOf(dataflow.KeyGroupOf(dataflow.HashKey(w.buf)), n)
+}
+
+// add takes rows [from, to) of b.
+func (w *window) add(b *batch.Batch, from, to int, now time.Time) {
+	lastSkipped := make(map[dataflow.ShardID]int)
+	for i := from; i < to; i++ {
+		at := w.place(b, i)
+		l := &w.lanes[at]
+		seq := l.next
+		l.next++
+		if seq <= l.known {
+			w.skips++
+			lastSkipped[at] = i
+			l.skippedSeq = seq
+			continue
+		}
+		size := b.RowBytes(i)
+		if l.open != nil && l.open.bytes+size > w.chunkBytes {
+			w.seal(at)
+		}
+		if l.open == nil {
+			l.open = &chunk{shard: at, first: seq, rows: batch.NewBatch(w.schema), since: now}
+		}
+		for c, v := range l.open.rows.Cols {
+			v.AppendFrom(b.Cols[c], i)
+		}
+		l.open.rows.N++
+		l.open.bytes += size
+		w.bytes += size
+		if l.open.bytes >= w.chunkBytes || l.open.rows.N == dataflow.MaxBatchRows {
+			w.seal(at)
+		}
+	}
+	for at, i := range lastSkipped {
+		w.lanes[at].skipped = b.Select([]int32{int32(i)})
+	}
+}
+
+func (w *window) seal(at dataflow.ShardID) {
+	if c := w.lanes[at].open; c != nil {
+		w.queue = append(w.queue, c)
+		w.lanes[at].open = nil
+	}
+}
+
+// sealOlder seals the chunks whose first row came at or before t, and returns when the oldest open one began; false when
+// none is open.
+func (w *window) sealOlder(t time.Time) (oldest time.Time, open bool) {
+	for at := range w.lanes {
+		switch c := w.lanes[at].open; {
+		case c == nil:
+		case !c.since.After(t):
+			w.seal(dataflow.ShardID(at))
+		case !open || c.since.Before(oldest):
+			oldest, open = c.since, true
+		}
+	}
+	return oldest, open
+}
+
+// sealAll seals every open chunk. A shard of which all rows were known gets its last row sent again: the answer says
+// where it stands, so that the token covers it.
+func (w *window) sealAll() {
+	for at := range w.lanes {
+		l := &w.lanes[at]
+		w.seal(dataflow.ShardID(at))
+		if l.skipped != nil && l.skippedSeq == l.next-1 {
+			c := &chunk{shard: dataflow.ShardID(at), first: l.skippedSeq, rows: l.skipped, bytes: l.skipped.RowBytes(0), probe: true}
+			w.bytes += c.bytes
+			w.queue = append(w.queue, c)
+		}
+		l.skipped = nil
+	}
+}
+
+// next returns the chunk to send now, at most limit being under way, or nil.
+func (w *window) next(limit int) *chunk {
+	if w.sent >= len(w.queue) || w.sent >= limit {
+		return nil
+	}
+	w.sent++
+	return w.queue[w.sent-1]
+}
+
+// rewind says that the connection has ended: everything that is not acknowledged is sent again, with the same numbers.
+func (w *window) rewind() { w.sent = 0 }
+
+func (w *window) empty() bool {
+	if len(w.queue) > 0 {
+		return false
+	}
+	for i := range w.lanes {
+		if w.lanes[i].open != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// acknowledge takes the answer to the oldest chunk under way. again = the log knew some of the chunk's rows: they have
+// been cut off it, and everything must be sent again.
+func (w *window) acknowledge(a *weirv1.AppendResponse) (again bool, err error) {
+	if w.sent == 0 {
+		return false, dataflow.Errorf(dataflow.ReasonInternal, "the server acknowledged rows that are not under way")
+	}
+	c := w.queue[0]
+	if len(a.GetShards()) != 1 || a.GetShards()[0].GetShard() != uint32(c.shard) {
+		return false, dataflow.Errorf(dataflow.ReasonInternal, "the server acknowledged other shards than shard %d, whose turn it was", c.shard)
+	}
+	s, l := a.GetShards()[0], &w.lanes[c.shard]
+	if s.GetOverlap() {
+		last := dataflow.Seq(s.GetLastSeq())
+		if last < c.first || last >= c.last() {
+			return false, dataflow.Errorf(dataflow.ReasonInternal, "the server knows rows up to %d and says that this overlaps rows %d to %d", last, c.first, c.last())
+		}
+		known := int(last - c.first + 1)
+		rest := &chunk{shard: c.shard, first: last + 1, rows: c.rows.Slice(known, c.rows.N), since: c.since}
+		for i := range rest.rows.N {
+			rest.bytes += rest.rows.RowBytes(i)
+		}
+		w.bytes += rest.bytes - c.bytes
+		w.queue[0] = rest
+		w.dups += uint64(known)
+		l.known = max(l.known, last)
+		return true, nil
+	}
+	w.queue[0] = nil
+	w.queue = w.queue[1:]
+	w.sent--
+	w.bytes -= c.bytes
+	l.known = max(l.known, c.last())
+	switch {
+	case c.probe:
+	case s.GetDuplicate():
+		w.dups += uint64(c.rows.N)
+	default:
+		w.appended += uint64(c.rows.N)
+	}
+	return false, nil
+}
+
+// resumable reports whether an OUT_OF_ORDER answer to the oldest chunk names a row that can still be sent.
+func (w *window) resumable(e *dataflow.Error) bool {
+	wanted, err := strconv.ParseUint(e.Metadata["expected"], 10, 64)
+	return err == nil && len(w.queue) > 0 && dataflow.Seq(wanted) >= w.queue[0].first
+}
+
+// message returns a chunk as a request. The chunk's rows must not change while it is in use; they never do.
+func (c *chunk) message(columns func(b *batch.Batch, from, to int) *weirv1.ColumnBatch) *weirv1.ShardRows {
+	return &weirv1.ShardRows{Shard: uint32(c.shard), FirstSeq: uint64(c.first), Batch: columns(c.rows, 0, c.rows.N)}
+}

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	weir "github.com/weirdb/weir/clients/go"
+	"github.com/weirdb/weir/cmd/weir/rowfile"
+	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/internal/wire"
+)
+
+// ingestFlags are what weir ingest can be told.
+type ingestFlags struct {
+	format   string
+	column   string
+	producer string
+	wait     string
+	retryFor time.Duration
+}
+
+func (c *cli) ingestCommand() *cobra.Command {
+	var f ingestFlags
+	cmd := &cobra.Command{
+		Use:   "ingest STREAM [FILE] [flags]",
+		Short: "Append the rows of a file to a stream",
+		Long: `Append the rows of a file, or of standard input, to a stream. The format follows the file's extension, or --format:
+
+  lines   a line is a row: the stream has one TEXT column, or --column names the one to fill
+  ndjson  a line is a JSON object (.ndjson, .jsonl, .json)
+  csv     the first line names the columns; an empty field is NULL, "" is the empty text (.csv)
+
+With --producer NAME the rows count once: run twice, the second run adds nothing; killed in the middle, the next run goes
+on where it was. The file must begin with the same rows as before. Without a name a second run is a second ingest.
+
+A server that is away is waited for, for --retry-for. A row that does not fit ends the ingest with its line; the rows
+before it are in the stream.`,
+		Example: `  weir ingest lines book.txt --wait committed
+  weir ingest orders orders.csv --producer orders-2026-11
+  tail -f access.log | weir ingest lines`,
+	}
+	choose(cmd, &f.format, "format", "", "", "format of the rows (default: by the file's extension)", "lines", "ndjson", "csv")
+	cmd.Flags().StringVar(&f.column, "column", "", "the TEXT column that lines fill")
+	cmd.Flags().StringVar(&f.producer, "producer", "", "name under which these rows count once")
+	choose(cmd, &f.wait, "wait", "", "", "return when every running pipeline that reads the stream has committed, or processed, the rows", "committed", "processed")
+	cmd.Flags().DurationVar(&f.retryFor, "retry-for", weir.DefaultProducerRetryFor, "how long to wait for a server that is away")
+	return c.clientVerb(cmd, cobra.RangeArgs(1, 2), func(ctx context.Context, w *weir.Client, args []string) error {
+		file := "-"
+		if len(args) == 2 {
+			file = args[1]
+		}
+		return c.ingest(ctx, w, args[0], file, f)
+	})
+}
+
+func (c *cli) ingest(ctx context.Context, w *weir.Client, stream, file string, f ingestFlags) (err error) {
+	in, name, size, err := c.openInput(file)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, in.Close()) }()
+	show := c.progress()
+	defer show.done()
+	show.set("connecting to %s", c.client.addr)
+	cfg := weir.ProducerConfig{Name: f.producer, RetryFor: f.retryFor}
+	if f.retryFor <= 0 {
+		cfg.RetryFor = -1
+	}
+	start := time.Now()
+	p, err := w.OpenProducer(ctx, stream, cfg)
+	if err != nil {
+		return err
+	}
+	counted := &countingReader{in: in}
+	format := rowfile.Format(f.format)
+	if format == "" {
+		format = rowfile.FormatOf(file)
+	}
+	rows, err := rowfile.Open(counted, rowfile.Config{Name: name, Format: format, Schema: p.Schema(), Column: f.column})
+	if err != nil {
+		return errors.Join(err, p.Close(ctx))
+	}
+	watched := c.watchIngest(ctx, show, p, counted, size)
+	sendErr := sendRows(ctx, p, rows)
+	// What was read before a broken row is sent all the same: it is in order, and the next run finds it there.
+	closeErr := p.Close(ctx)
+	watched()
+	s := p.Stats()
+	if sendErr != nil || closeErr != nil {
+		return c.ingestFailed(errors.Join(closeErr, sendErr), stream, f, s)
+	}
+	if f.wait != "" && p.Token() != "" {
+		show.set("waiting until the rows are %s", f.wait)
+		if f.wait == "processed" {
+			_, err = w.WaitProcessed(ctx, p.Token())
+		} else {
+			_, err = w.WaitCommitted(ctx, p.Token())
+		}
+		if err != nil {
+			return err
+		}
+	}
+	show.done()
+	if c.json() {
+		line := wire.AppendStringJSON([]byte(`{"stream":`), stream)
+		line = wire.AppendStringJSON(append(line, `,"producer":`...), f.producer)
+		line = fmt.Appendf(line, `,"rows":%d,"duplicates":%d,"token":`, s.Appended, s.Duplicates+s.Skipped)
+		return c.printLine(append(wire.AppendStringJSON(line, p.Token()), '}'))
+	}
+	_, err = fmt.Fprintf(c.stdout, "%s\n", ingested(stream, s, time.Since(start)))
+	return err
+}
+
+// sendRows hands all rows to the producer.
+func sendRows(ctx context.Context, p *weir.Producer, in rowfile.Reader) error {
+	for {
+		b, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := p.Append(ctx, b); err != nil {
+			return err
+		}
+	}
+}
+
+func ingested(stream string, s weir.ProducerStats, took time.Duration) string {
+	text := fmt.Sprintf("%s ingested into %s in %s", rows(s.Appended), stream, took.Round(time.Millisecond))
+	if known := s.Duplicates + s.Skipped; known > 0 {
+		text += fmt.Sprintf("; %s were there already", rows(known))
+	}
+	return text
+}
+
+// ingestFailed adds to an error what has become of the rows.
+func (c *cli) ingestFailed(err error, stream string, f ingestFlags, s weir.ProducerStats) error {
+	again := "what was not acknowledged may be there or not; with --producer a second run counts every row once"
+	if f.producer != "" {
+		again = fmt.Sprintf("run it again with --producer %s: every row counts once", f.producer)
+	}
+	state := fmt.Sprintf("%s are in stream %s", rows(s.Appended+s.Duplicates+s.Skipped), stream)
+	var e *dataflow.Error
+	if !errors.As(err, &e) {
+		fmt.Fprintf(c.stderr, "%s; %s\n", state, again)
+		return err
+	}
+	out := *e
+	out.Violations = nil
+	if out.Hint != "" {
+		out.Hint += "\n"
+	}
+	out.Hint += state + "; " + again
+	return &out
+}
+
+// openInput opens a file; - is standard input. size is 0 when it is not known.
+func (c *cli) openInput(file string) (in io.ReadCloser, name string, size int64, err error) {
+	if file == "-" {
+		return io.NopCloser(c.stdin), "standard input", 0, nil
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, "", 0, err
+	}
+	if st, err := f.Stat(); err == nil && st.Mode().IsRegular() {
+		size = st.Size()
+	}
+	return f, file, size, nil
+}
