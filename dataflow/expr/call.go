@@ -183,7 +183,7 @@ func (c *Call) String() string {
 		b.WriteString(")[")
 		arg(1)
 		b.WriteByte(']')
-	case strings.HasSuffix(name, "like"):
+	case isLike(name):
 		b.WriteByte('(')
 		arg(0)
 		b.WriteString(" " + strings.ToUpper(name) + " ")

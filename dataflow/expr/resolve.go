@@ -226,8 +226,11 @@ func formatSignature(name string, types []string) string {
 
 // isOperator reports whether a name stands between its arguments.
 func isOperator(name string) bool {
-	return !isWord(name) || name == "and" || name == "or" || strings.HasSuffix(name, "like") || strings.HasSuffix(name, "distinct from")
+	return !isWord(name) || name == "and" || name == "or" || isLike(name) || strings.HasSuffix(name, "distinct from")
 }
+
+// isLike reports whether a name is one of LIKE's.
+func isLike(name string) bool { return name == "like" || name == "ilike" || name == "not like" || name == "not ilike" }
 
 // declared returns the signature of fn as documentation shows it.
 func (fn *function) declared() string {

@@ -354,6 +354,10 @@ func evalExtract(get func(u timeUnit, a *operand, i int) field, result dataflow.
 				f.out.Decs[i].SetFinite(x.v, -x.scale)
 			case x.exact != nil:
 				f.out.Floats[i], _ = x.exact.Float64()
+			case u == "second" || u == "milliseconds":
+				// Whole seconds and the rest are added as doubles, which may round otherwise than one division.
+				rest, unit := x.v%microsPerSecond, math.Pow10(int(x.scale))
+				f.out.Floats[i] = float64(x.v-rest)/unit + float64(rest)/unit
 			default:
 				f.out.Floats[i] = float64(x.v) / math.Pow10(int(x.scale))
 			}

@@ -3,6 +3,7 @@ package expr
 import (
 	"bytes"
 	"math"
+	"math/big"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -234,10 +235,51 @@ func appendDouble(dst []byte, f float64) []byte {
 	case math.IsInf(f, -1):
 		return append(dst, "-Infinity"...)
 	}
-	if abs := math.Abs(f); abs != 0 && (abs < 1e-4 || abs >= 1e15) {
-		return strconv.AppendFloat(dst, f, 'e', -1, 64)
+	abs := math.Abs(f)
+	if abs == 0 || abs >= 1e-4 && abs < 1e15 {
+		return strconv.AppendFloat(dst, f, 'f', -1, 64)
 	}
-	return strconv.AppendFloat(dst, f, 'f', -1, 64)
+	from := len(dst)
+	dst = strconv.AppendFloat(dst, f, 'e', -1, 64)
+	if abs < 1<<53 || abs >= 1<<140 {
+		return dst
+	}
+	// Go takes a text that lies halfway to the next double, since reading rounds it to even; PostgreSQL does not, and
+	// shows a digit more. Only integers have such texts.
+	for digits := mantissaDigits(dst[from:]); isHalfway(dst[from:], f) && digits < 17; digits++ {
+		dst = strconv.AppendFloat(dst[:from], f, 'e', digits, 64)
+	}
+	return dst
+}
+
+// mantissaDigits returns the number of digits before the exponent of a number written 1.5e+20.
+func mantissaDigits(s []byte) int {
+	n := 0
+	for _, c := range s {
+		switch {
+		case c == 'e':
+			return n
+		case isDigit(c):
+			n++
+		}
+	}
+	return n
+}
+
+// isHalfway reports whether the text s, an integer, lies in the middle between the integer f and a neighbour of it.
+func isHalfway(s []byte, f float64) bool {
+	d, err := parseNumeric(string(s))
+	if err != nil {
+		return false
+	}
+	exact, _ := new(big.Float).SetFloat64(math.Abs(f)).Int(nil)
+	diff := exact.Sub(exact, d.Coeff.MathBigInt())
+	frac, exp := math.Frexp(math.Abs(f))
+	half := exp - 53 - 1 // a double has 53 bits: its neighbours are 2^(exp-53) away
+	if frac == 0.5 && diff.Sign() > 0 {
+		half-- // except below a power of two
+	}
+	return half >= 0 && diff.CmpAbs(new(big.Int).Lsh(big.NewInt(1), uint(half))) == 0
 }
 
 // checkText refuses what TEXT cannot hold.
