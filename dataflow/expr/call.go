@@ -65,7 +65,7 @@ func (c *Call) Type() dataflow.Type { return c.typ }
 //
 // Special forms go by their function: extract(f FROM x) is extract('f', x); position(a IN b) is position(a, b);
 // trim(BOTH c FROM s) is btrim(s, c); substring(s FROM a FOR b) is substring(s, a, b);
-// a[n] is "[]"(a, n); x BETWEEN a AND b is x >= a AND x <= b.
+// x BETWEEN a AND b is x >= a AND x <= b.
 //
 // The function is chosen among those of the name as PostgreSQL does: BIGINT becomes NUMERIC or DOUBLE PRECISION, and a
 // quoted literal becomes anything. The error is a *dataflow.Error that names what was looked for and what there is.
@@ -177,12 +177,6 @@ func (c *Call) String() string {
 		b.WriteString(" " + strings.ToUpper(name) + " (")
 		list(1)
 		b.WriteString("))")
-	case name == "[]":
-		b.WriteByte('(')
-		arg(0)
-		b.WriteString(")[")
-		arg(1)
-		b.WriteByte(']')
 	case isLike(name):
 		b.WriteByte('(')
 		arg(0)

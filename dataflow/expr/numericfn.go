@@ -9,8 +9,69 @@ import (
 	"github.com/weirdb/weir/dataflow"
 )
 
-// The NUMERIC functions whose results are rounded. Each first chooses, by PostgreSQL's rule, how many digits after the
-// point the result has, then computes with enough digits to round correctly.
+// The functions of NUMERIC. Those whose results are rounded first choose, by PostgreSQL's rule, how many digits after
+// the point the result has, then compute with enough digits to round correctly.
+
+func numericNeg(d, x *apd.Decimal) *dataflow.Error {
+	d.Set(x)
+	if !isNaN(x) && (x.Form == apd.Infinite || x.Coeff.Sign() != 0) {
+		d.Negative = !x.Negative
+	}
+	return nil
+}
+
+// roundDigits is round(x, n) and trunc(x, n).
+func roundDigits(d, x *apd.Decimal, n int64, round bool) *dataflow.Error {
+	if x.Form != apd.Finite {
+		d.Set(x)
+		return nil
+	}
+	n = min(max(n, -2*maxResultScale), 2*maxResultScale)
+	rescale(d, x, n, round)
+	return finish(d)
+}
+
+func numericFloor(d, x *apd.Decimal) *dataflow.Error { return numericStep(d, x, true) }
+
+func numericCeil(d, x *apd.Decimal) *dataflow.Error { return numericStep(d, x, false) }
+
+// numericStep goes to the next integer downwards or upwards.
+func numericStep(d, x *apd.Decimal, down bool) *dataflow.Error {
+	if x.Form != apd.Finite {
+		d.Set(x)
+		return nil
+	}
+	var t apd.Decimal
+	truncTo(&t, x, 0)
+	if x.Negative == down && t.Cmp(x) != 0 {
+		t.Coeff.Add(&t.Coeff, apd.NewBigInt(1))
+		t.Negative = x.Negative
+	}
+	d.Set(&t)
+	return finish(d)
+}
+
+func numericSign(d, x *apd.Decimal) *dataflow.Error {
+	if isNaN(x) {
+		setNaN(d)
+		return nil
+	}
+	d.SetInt64(int64(signOf(x)))
+	return nil
+}
+
+func numericLog10(d, x *apd.Decimal) *dataflow.Error { return numericLog(d, apd.New(10, 0), x) }
+
+func numericTrimScale(d, x *apd.Decimal) *dataflow.Error {
+	if x.Form != apd.Finite {
+		d.Set(x)
+		return nil
+	}
+	var t apd.Decimal
+	t.Reduce(x)
+	d.Set(&t)
+	return finish(d)
+}
 
 func numericSqrt(d, x *apd.Decimal) *dataflow.Error {
 	switch {

@@ -208,11 +208,6 @@ func (p *parser) expr(level int) expr.Expr {
 			ok = true
 			p.i++
 			left = must(expr.NewCast(left, p.typeName()))
-		case "[":
-			ok = true
-			p.i++
-			left = call("[]", left, p.expr(0))
-			p.need("]")
 		case "not", "in", "like", "ilike", "between":
 			if levelLike >= level {
 				ok = true

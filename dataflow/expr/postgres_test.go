@@ -141,23 +141,36 @@ func startPostgres(t *testing.T) *postgres {
 	}
 }
 
-// answer asks the server. PostgreSQL's integer is Weir's BIGINT.
+const pgSep = "\x1f" // between the columns of an answer
+
+func (pg *postgres) psqlArgs() []string {
+	return []string{"-h", pg.dir, "-U", "weir", "-d", "postgres", "-XAtq", "-F", pgSep, "-v", "VERBOSITY=terse"}
+}
+
+// pgQuery asks for the type and the value of an expression.
+func pgQuery(text string) string {
+	return fmt.Sprintf("select pg_typeof(x), x is null, x::text from (select (%s) as x) t", text)
+}
+
+// answer asks the server.
 func (pg *postgres) answer(text string) string {
-	const sep = "\x1f"
-	query := fmt.Sprintf(`select pg_typeof(x), x is null, x::text from (select (%s) as x) t`, text)
-	cmd := exec.Command("psql", "-h", pg.dir, "-U", "weir", "-d", "postgres", "-XAtq", "-F", sep, "-R", "\x1e", "-v", "VERBOSITY=terse", "-c", query)
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		msg := strings.TrimSpace(stderr.String())
+	out, _ := exec.Command("psql", append(pg.psqlArgs(), "-c", pgQuery(text))...).CombinedOutput()
+	return pgAnswer(string(out))
+}
+
+// pgAnswer describes what psql prints as answerOf does. PostgreSQL's integer is Weir's BIGINT.
+func pgAnswer(out string) string {
+	if _, msg, failed := strings.Cut(out, "ERROR:  "); failed {
 		msg, _, _ = strings.Cut(msg, "\n")
-		_, msg, _ = strings.Cut(msg, "ERROR:  ")
 		if i := strings.LastIndex(msg, " at character "); i >= 0 {
 			msg = msg[:i]
 		}
 		return "error: " + pgTypes(msg)
 	}
-	parts := strings.SplitN(strings.TrimRight(stdout.String(), "\n\x1e"), sep, 3)
+	parts := strings.SplitN(strings.TrimSuffix(out, "\n"), pgSep, 3)
+	if len(parts) != 3 {
+		return "no answer: " + out
+	}
 	name := parts[0]
 	switch name {
 	case "integer", "smallint":
@@ -165,10 +178,10 @@ func (pg *postgres) answer(text string) string {
 	case "timestamp with time zone":
 		name = "timestamptz"
 	}
-	if parts[1] == "t" {
+	switch {
+	case parts[1] == "t":
 		return name + " NULL"
-	}
-	if name == "text" {
+	case name == "text":
 		return name + " " + strconv.Quote(parts[2])
 	}
 	return name + " " + parts[2]

@@ -210,8 +210,6 @@ func signature(name string, args []Expr) string {
 func formatSignature(name string, types []string) string {
 	upper := strings.ToUpper(name)
 	switch n := len(types); {
-	case name == "[]" && n == 2:
-		return types[0] + "[" + types[1] + "]"
 	case (name == "in" || name == "not in") && n > 1:
 		return types[0] + " " + upper + " (" + strings.Join(types[1:], ", ") + ")"
 	case strings.HasPrefix(name, "is ") && n == 1:
@@ -230,7 +228,9 @@ func isOperator(name string) bool {
 }
 
 // isLike reports whether a name is one of LIKE's.
-func isLike(name string) bool { return name == "like" || name == "ilike" || name == "not like" || name == "not ilike" }
+func isLike(name string) bool {
+	return name == "like" || name == "ilike" || name == "not like" || name == "not ilike"
+}
 
 // declared returns the signature of fn as documentation shows it.
 func (fn *function) declared() string {
