@@ -31,14 +31,16 @@ type chain struct {
 	layers []*layer
 	// cuts are the published ones that are not expired, by id.
 	cuts []*cut
+	// floor is the lowest id that may be read: a merge up to it has begun, so what lies below is gone.
+	floor dataflow.CheckpointID
 	// newest is the highest id that has been published, or that the base holds; published = there is one.
 	newest    dataflow.CheckpointID
 	published bool
 	// verified is the newest position of a cut that became readable: no gap between the base and it. No commit that is
 	// published later lies below it.
 	verified dataflow.DeltaRef
-	// foldingTo is where a merge into the store ends that is under way; zero = none. No layer may be merged across it.
-	foldingTo dataflow.DeltaRef
+	// merging says that a merge into the store is under way.
+	merging bool
 	// dropped says that the pipeline was dropped; work that is under way on it stops.
 	dropped bool
 }
@@ -85,6 +87,7 @@ func newChain(base Base, based bool) *chain {
 		base:      base,
 		based:     based,
 		staging:   make(map[dataflow.DeltaRef]*staging),
+		floor:     base.Checkpoint,
 		newest:    base.Checkpoint,
 		published: based && base.Checkpoint > 0,
 	}
@@ -205,7 +208,7 @@ func (c *chain) resolve(ref dataflow.DeltaRef) (at dataflow.DeltaRef, ok bool) {
 func (c *chain) publish(k *cut) {
 	i, found := slices.BinarySearchFunc(c.cuts, k.id, func(o *cut, id dataflow.CheckpointID) int { return cmp.Compare(o.id, id) })
 	c.newest, c.published = max(c.newest, k.id), true
-	if found || c.based && k.id < c.base.Checkpoint {
+	if found || k.id < c.floor {
 		return
 	}
 	c.cuts = slices.Insert(c.cuts, i, k)
@@ -312,8 +315,9 @@ func (c *chain) retain(keep []dataflow.CheckpointID) {
 // toCome reports whether a cut that is not known may still be published.
 func (c *chain) toCome(id dataflow.CheckpointID) bool { return !c.published || id > c.newest }
 
-// expireBelow forgets the cuts below floor.
+// expireBelow forgets the cuts below floor, for good.
 func (c *chain) expireBelow(floor dataflow.CheckpointID) {
+	c.floor = max(c.floor, floor)
 	c.cuts = slices.DeleteFunc(c.cuts, func(k *cut) bool { return k.id < floor })
 }
 
@@ -349,8 +353,9 @@ func (c *chain) merged(base Base) {
 // times.
 const foldRatio = 2
 
-// pickFold returns two neighbouring layers to merge, or nil. They may be merged when no cut, no merge into the store and
-// no commit still to be published needs the position between them (P6).
+// pickFold returns two neighbouring layers to merge, or nil. They may be merged when no cut, and no commit still to be
+// published, needs the position between them (P6). A merge into the store may end there meanwhile: then the new layer
+// repeats what the store holds, which changes nothing (S1).
 func (c *chain) pickFold() []*layer {
 	for i := len(c.layers) - 2; i >= 0; i-- {
 		old, next := c.layers[i], c.layers[i+1]
@@ -358,7 +363,7 @@ func (c *chain) pickFold() []*layer {
 			continue
 		}
 		between := func(r dataflow.DeltaRef) bool { return r.Compare(old.last) >= 0 && r.Compare(next.first) < 0 }
-		if between(c.foldingTo) || slices.ContainsFunc(c.cuts, func(k *cut) bool {
+		if slices.ContainsFunc(c.cuts, func(k *cut) bool {
 			at, _ := c.resolve(k.named)
 			return between(at)
 		}) {

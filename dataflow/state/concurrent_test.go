@@ -12,15 +12,28 @@ import (
 	"github.com/weirdb/weir/internal/vfs"
 )
 
-// TestReadersSeeWholeCutsWhileMergesRun commits cuts in each of which all keys have the cut's number as their value, merges
-// and folds all the while, and lets readers check that what they see is one cut.
+// The keys of the test below are written in turn, keysPerCut by each cut, with the cut's number as the value.
+const (
+	concurrentKeys = 50
+	keysPerCut     = 5
+)
+
+// valueAt returns what key k must be at a cut: the number of the last cut up to it that wrote k, or 0 for none.
+func valueAt(k int, cut dataflow.CheckpointID) dataflow.CheckpointID {
+	const turn = concurrentKeys / keysPerCut
+	back := (int(cut)%turn - k/keysPerCut + turn) % turn
+	return max(cut, dataflow.CheckpointID(back)) - dataflow.CheckpointID(back)
+}
+
+// TestReadersSeeWholeCutsWhileMergesRun commits cuts, merges and folds all the while, and lets readers check that what
+// they see of the newest few cuts is one cut.
 func TestReadersSeeWholeCutsWhileMergesRun(t *testing.T) {
-	const keys, cuts = 50, 150
+	const cuts = 300
 	r := openTest(t, vfs.NewCrashableMem())
 	var newest atomic.Uint64
 	stop := make(chan struct{})
 	var background sync.WaitGroup
-	for range 3 {
+	for back := range dataflow.CheckpointID(3) {
 		background.Go(func() {
 			for {
 				select {
@@ -28,7 +41,8 @@ func TestReadersSeeWholeCutsWhileMergesRun(t *testing.T) {
 					return
 				default:
 				}
-				if err := readOneCut(r, dataflow.CheckpointID(newest.Load()), keys); err != nil {
+				n := dataflow.CheckpointID(newest.Load())
+				if err := readOneCut(r, max(n, back)-back); err != nil {
 					t.Error(err)
 					return
 				}
@@ -53,8 +67,10 @@ func TestReadersSeeWholeCutsWhileMergesRun(t *testing.T) {
 	for n := range dataflow.DeltaSeq(cuts) {
 		seq := n + 1
 		var changes []change
-		for k := range keys {
-			changes = append(changes, change{key: testKey(k), val: fmt.Append(nil, seq)})
+		for k := range concurrentKeys {
+			if valueAt(k, dataflow.CheckpointID(seq)) == dataflow.CheckpointID(seq) {
+				changes = append(changes, change{key: testKey(k), val: fmt.Append(nil, seq)})
+			}
 		}
 		digest := feed(t, r, id(ref(1, seq)), changes)
 		if err := r.Publish(commitOf(uid, dataflow.CheckpointID(seq), ref(1, seq), digest)); err != nil {
@@ -62,7 +78,7 @@ func TestReadersSeeWholeCutsWhileMergesRun(t *testing.T) {
 		}
 		newest.Store(uint64(seq))
 		if seq%7 == 0 {
-			r.SetRetained(uid, []dataflow.CheckpointID{dataflow.CheckpointID(seq)})
+			r.SetRetained(uid, []dataflow.CheckpointID{dataflow.CheckpointID(seq - 1), dataflow.CheckpointID(seq)})
 		}
 	}
 	close(stop)
@@ -70,7 +86,7 @@ func TestReadersSeeWholeCutsWhileMergesRun(t *testing.T) {
 	closeTest(t, r)
 }
 
-func readOneCut(r *Replica, cut dataflow.CheckpointID, keys int) error {
+func readOneCut(r *Replica, cut dataflow.CheckpointID) error {
 	if cut == 0 {
 		return nil
 	}
@@ -82,22 +98,26 @@ func readOneCut(r *Replica, cut dataflow.CheckpointID, keys int) error {
 		return err
 	}
 	defer v.Release()
-	n, want := 0, fmt.Sprint(cut)
+	got := map[string]string{}
 	it := v.Iter(0, nil, nil)
 	for it.Next() {
-		if n++; string(it.Value()) != want {
-			return errors.Join(fmt.Errorf("cut %s shows %q for %q", want, it.Value(), it.Key()), it.Close())
-		}
+		got[string(it.Key())] = string(it.Value())
 	}
 	if err := it.Close(); err != nil {
 		return err
 	}
-	if n != keys {
-		return fmt.Errorf("cut %s has %d keys", want, n)
-	}
-	val, ok, err := v.Get(0, []byte(testKey(keys/2)), nil)
-	if err != nil || !ok || string(val) != want {
-		return fmt.Errorf("cut %s: get %q, %v, %v", want, val, ok, err)
+	for k := range concurrentKeys {
+		want := ""
+		if n := valueAt(k, cut); n > 0 {
+			want = n.String()
+		}
+		if got[testKey(k)] != want {
+			return fmt.Errorf("cut %d shows %q for key %d, want %q", cut, got[testKey(k)], k, want)
+		}
+		val, _, err := v.Get(0, []byte(testKey(k)), nil)
+		if err != nil || string(val) != want {
+			return fmt.Errorf("cut %d: get of key %d = %q, %v, want %q", cut, k, val, err, want)
+		}
 	}
 	return nil
 }

@@ -109,7 +109,7 @@ func (r *Replica) beginMergeLocked(job *mergeJob) {
 		}
 	}
 	job.layers = c.upTo(job.base.Ref)
-	c.foldingTo = job.base.Ref
+	c.merging = true
 }
 
 // merge does the work outside the lock, and then lets go of the layers.
@@ -121,7 +121,7 @@ func (r *Replica) merge(ctx context.Context, job *mergeJob) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c.foldingTo = dataflow.DeltaRef{}
+	c.merging = false
 	if err != nil {
 		return fmt.Errorf("merge pipeline %d of shard %d up to %s: %w", job.uid, r.cfg.Shard, job.base, err)
 	}

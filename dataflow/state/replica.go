@@ -160,7 +160,7 @@ func (r *Replica) DropPipeline(_ dataflow.LogIndex, pipeline dataflow.PipelineUI
 	stored := false
 	if c != nil {
 		c.dropped = true
-		stored = c.based || c.foldingTo != dataflow.DeltaRef{}
+		stored = c.based || c.merging
 		delete(r.mu.chains, pipeline)
 		r.announceLocked()
 	}

@@ -177,6 +177,44 @@ func TestAViewStaysAsItIsWhileEverythingMovesOn(t *testing.T) {
 	}
 }
 
+// TestCutsBelowAMergeAreRefusedFromItsStart asks in the middle of an ingest, when the store holds the new base already and
+// the layers are still there: an older cut would be torn.
+func TestCutsBelowAMergeAreRefusedFromItsStart(t *testing.T) {
+	var r *Replica
+	var asked []error
+	fs := errorfs.Wrap(vfs.NewCrashableMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpRemove && strings.HasPrefix(op.Path, testDir+"/ingest/") {
+			for cut := range dataflow.CheckpointID(2) {
+				v, err := r.View(uid, cut+1)
+				if err == nil {
+					err = checkView(v, rows{rowKey(0, []byte(testKey(1))): "2"}, 1)
+					v.Release()
+				}
+				asked = append(asked, err)
+			}
+		}
+		return nil
+	}))
+	r = openTest(t, fs)
+	defer closeTest(t, r)
+	for seq := range dataflow.DeltaSeq(2) {
+		digest := feed(t, r, id(ref(1, seq+1)), []change{{0, testKey(1), fmt.Append(nil, seq+1)}})
+		if err := r.Publish(commitOf(uid, dataflow.CheckpointID(seq+1), ref(1, seq+1), digest)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := r.Merge(context.Background(), uid, 2); err != nil {
+		t.Fatal(err)
+	}
+	if len(asked) != 2 {
+		t.Fatalf("the merge removed its file %d times", len(asked)/2)
+	}
+	wantReason(t, asked[0], dataflow.ReasonCheckpointExpired)
+	if asked[1] != nil {
+		t.Fatal(asked[1])
+	}
+}
+
 func TestLayersBetweenRetainedCutsAreMerged(t *testing.T) {
 	r := openTest(t, vfs.NewCrashableMem())
 	state := rows{}
