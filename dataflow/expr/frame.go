@@ -36,6 +36,22 @@ func (o *operand) list(i int) (from, to int) {
 }
 func (o *operand) appendText(d []byte, i int) []byte { return appendVector(d, o.v, i&o.mask) }
 
+// span returns the bytes of the n rows of a TEXT vector, and offsets into them. The vector may be a slice of a larger
+// one, whose bytes it shares.
+func (o *operand) span(n int) (data []byte, offs []uint32) {
+	offs = o.v.Offs[:n+1]
+	from := offs[0]
+	data = o.v.Data[from:offs[n]]
+	if from != 0 {
+		moved := make([]uint32, n+1)
+		for i, at := range offs {
+			moved[i] = at - from
+		}
+		offs = moved
+	}
+	return data, offs
+}
+
 // frame is one evaluation of a call over a batch: arguments in, rows out.
 type frame struct {
 	call  *Call

@@ -233,7 +233,7 @@ func jsonExpects(t dataflow.Type) string {
 
 // parseJSONInt takes integers, also spelled 5.0 or 1e3, that fit exactly.
 func parseJSONInt(raw []byte) (dataflow.Value, *dataflow.Error) {
-	if bytes.IndexAny(raw, ".eE") < 0 {
+	if !bytes.ContainsAny(raw, ".eE") {
 		n, err := parseBigInt(raw)
 		return dataflow.BigInt(n), err
 	}

@@ -2,6 +2,7 @@ package expr_test
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -67,7 +68,8 @@ func answerOf(text string) string {
 }
 
 func message(err error) string {
-	if e, ok := err.(*dataflow.Error); ok {
+	var e *dataflow.Error
+	if errors.As(err, &e) {
 		return e.Message
 	}
 	return err.Error()

@@ -277,10 +277,11 @@ func appendReplacement(dst, repl, s []byte, m []int) []byte {
 func evalRegexpSplit(f *frame) {
 	a, out := f.args[0], f.out
 	constant, _ := f.call.prep.(*pattern)
-	if constant != nil && constant.split != nil {
-		// The parts are some of the text's bytes: make room for them once.
-		out.Elems.Data = make([]byte, 0, min(len(a.v.Data), maxVector))
-		out.Elems.Offs = append(make([]uint32, 0, len(a.v.Data)/4+f.n+2), 0)
+	if constant != nil && constant.split != nil && !a.constant() {
+		// The parts are some of the texts' bytes: make room for them once.
+		size := int(a.v.Offs[f.n] - a.v.Offs[0])
+		out.Elems.Data = make([]byte, 0, min(size, maxVector))
+		out.Elems.Offs = append(make([]uint32, 0, size/4+f.n+2), 0)
 	}
 	f.each(func(i int) *dataflow.Error {
 		p := constant

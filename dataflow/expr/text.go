@@ -155,10 +155,12 @@ func evalUpper(f *frame) { evalCase(f, 'a', 'z', unicode.ToUpper) }
 // done in one sweep over its bytes, whatever the selection: it cannot fail and costs less than choosing.
 func evalCase(f *frame, from, to byte, fold func(rune) rune) {
 	a := f.args[0]
-	if !a.constant() && isASCII(a.v.Data) {
-		f.out.Offs = a.v.Offs
-		f.out.Data = swapCase(make([]byte, 0, len(a.v.Data)), a.v.Data, from, to)
-		return
+	if !a.constant() {
+		if data, offs := a.span(f.n); isASCII(data) {
+			f.out.Offs = offs
+			f.out.Data = swapCase(make([]byte, 0, len(data)), data, from, to)
+			return
+		}
 	}
 	f.eachText(func(dst []byte, i int) ([]byte, *dataflow.Error) {
 		return appendCase(dst, a.text(i), from, to, fold), nil

@@ -125,7 +125,7 @@ func (r *timeReader) take(fields []string) (int, *dataflow.Error) {
 			y = century(y)
 		}
 		return 1, r.setDate(y, m, d)
-	case r.haveDate && !r.haveTime && isDigit(f[0]) && strings.IndexAny(f, "/") < 0:
+	case r.haveDate && !r.haveTime && isDigit(f[0]) && !strings.Contains(f, "/"):
 		return 1, r.takeCompactClock(f)
 	case strings.IndexAny(f, "-/.") > 0:
 		return 1, r.takeDate(f)

@@ -1,8 +1,6 @@
 package expr
 
 import (
-	"math/bits"
-
 	"github.com/cockroachdb/apd/v3"
 
 	"github.com/weirdb/weir/dataflow"
@@ -201,30 +199,4 @@ func orNulls(a, b batch.Bitmap) batch.Bitmap {
 		out[i] = a[i] | b[i]
 	}
 	return out
-}
-
-// forEach calls fn for the rows of sel, or for 0 to n-1 if sel is nil, that nulls does not list.
-func forEach(n int, sel Sel, nulls batch.Bitmap, fn func(i int)) {
-	switch {
-	case sel != nil:
-		for _, i := range sel {
-			if !nulls.Get(int(i)) {
-				fn(int(i))
-			}
-		}
-	case nulls == nil:
-		for i := 0; i < n; i++ {
-			fn(i)
-		}
-	default:
-		for w := 0; w*64 < n; w++ {
-			live := ^nulls[w]
-			if rest := n - w*64; rest < 64 {
-				live &= 1<<uint(rest) - 1
-			}
-			for ; live != 0; live &= live - 1 {
-				fn(w*64 + bits.TrailingZeros64(live))
-			}
-		}
-	}
 }
