@@ -42,7 +42,7 @@ var law = map[string][]string{
 	"proto":                {"proto"},
 	"clients":              {"proto", "clients", "internal/wire", "dataflow/batch", "dataflow/key", "dataflow/expr"},
 	"node":                 {"node", "statequery", "raftlog", "sinks", "dataflow", "proto", "internal/wire", "clients/go"},
-	"cmd":                  {"node", "clients", "dataflow", "proto", "internal/wire", "cmd"},
+	"cmd":                  {"node", "clients", "dataflow", "proto", "internal/wire", "internal/bench", "cmd"},
 	"internal/wire":        {"proto", "dataflow/batch", "dataflow/expr"},
 	"internal":             {"node", "statequery", "raftlog", "sinks", "dataflow", "proto", "clients", "internal"},
 }

@@ -1,0 +1,212 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	weir "github.com/weirdb/weir/clients/go"
+	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/node"
+	"github.com/weirdb/weir/node/worker"
+)
+
+// engine measures the dataflow: a deployed count per key, with a checkpoint each second.
+func (r *runner) engine(ctx context.Context) error {
+	for _, keys := range r.size.engine {
+		for _, k := range []keyKind{{keys: keys, text: true}, {keys: keys, text: true, zipf: true}, {keys: keys}, {keys: keys, zipf: true}} {
+			f := &figures{bench: "engine", name: k.String()}
+			r.progress("engine %s: rows", k)
+			if err := r.engineCase(ctx, k, f); err != nil {
+				return fmt.Errorf("%s: %w", k, err)
+			}
+			if err := r.cfg.Report(f.list); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func engineSQL(k keyKind) (sql, check string) {
+	kind, number := "BIGINT", "k"
+	if k.text {
+		kind, number = "TEXT", "CAST(substr(k, 2) AS BIGINT)"
+	}
+	return fmt.Sprintf(`
+CREATE STREAM events (k %s NOT NULL);
+CREATE MATERIALIZED VIEW counts AS SELECT k, count(*) AS n FROM events GROUP BY k;`, kind),
+		fmt.Sprintf(`SELECT sum(n) AS rows, sum(n * %s) AS sum, count(*) AS keys FROM bench.counts`, number)
+}
+
+// engineCase opens a node in this process whose tasks read rings instead of logs.
+func (r *runner) engineCase(ctx context.Context, k keyKind, f *figures) (err error) {
+	rings, gate, distinct := newRings(k, node.DefaultShards)
+	runCtx, cancel := context.WithCancel(ctx)
+	n, err := node.Open(runCtx, node.Config{
+		DataDir: r.dataDir(), GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0",
+		Source: func(s dataflow.ShardID) worker.Source { return rings[s] },
+		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+	if err != nil {
+		cancel()
+		return err
+	}
+	var g errgroup.Group
+	g.Go(func() error { return n.Run(runCtx) })
+	defer func() {
+		cancel()
+		err = errors.Join(err, g.Wait(), n.Close())
+	}()
+	c, err := weir.Dial(n.GRPCAddr())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	sql, check := engineSQL(k)
+	if _, err := c.Deploy(ctx, weir.Deploy{Pipeline: "bench", SQL: sql, Options: map[string]string{"checkpoint.interval": "1 s"}}); err != nil {
+		return err
+	}
+
+	before := settledMemory()
+	r.progress("engine %s: warm up", k)
+	stop, err := profile(r.cfg.Profile, fmt.Sprintf("engine-%d-%s-%s", k.keys, k.schema()[0].Type, map[bool]string{true: "zipf", false: "uniform"}[k.zipf]))
+	if err != nil {
+		return err
+	}
+	gate.set(gateOpen)
+	seen := newCuts(c)
+	// Tables fill before anything is measured: until the rings have been round once, some keys are new.
+	for began := time.Now(); rounds(rings) == 0 || time.Since(began) < r.size.settle; {
+		if err := sleep(ctx, 20*time.Millisecond); err != nil {
+			return err
+		}
+		if time.Since(began) > settleTimeout {
+			return fmt.Errorf("%d rows were read in %s", rows(rings), settleTimeout)
+		}
+	}
+	r.progress("engine %s: measure", k)
+	var rate, allocs []float64
+	for range r.size.windows {
+		began, rows0, allocs0 := time.Now(), rows(rings), allocations()
+		if err := seen.watch(ctx, r.size.window); err != nil {
+			return err
+		}
+		did := float64(rows(rings) - rows0)
+		rate = append(rate, did/time.Since(began).Seconds())
+		allocs = append(allocs, float64(allocations()-allocs0)/did)
+	}
+	gate.set(gateShut)
+	if err := stop(); err != nil {
+		return err
+	}
+
+	r.progress("engine %s: check", k)
+	// The barrier is behind everything that was read.
+	if _, err := c.TriggerCheckpoint(ctx, "bench", true); err != nil {
+		return err
+	}
+	if err := total(rings, distinct).check(ctx, c, check, ""); err != nil {
+		return err
+	}
+	p, err := c.GetPipeline(ctx, "bench")
+	if err != nil {
+		return err
+	}
+	if p.GetIncarnation() != 1 {
+		return voidf("the pipeline was restarted while it was measured: it is in incarnation %d", p.GetIncarnation())
+	}
+	f.add("rows_per_second", "rows/s", rate...)
+	f.add("allocations_per_row", "allocations", allocs...)
+	f.addTimes("checkpoint", seen.took)
+	// Few keys are lost in what a node takes anyway.
+	if after := settledMemory(); before > 0 && after > before && distinct >= 100_000 {
+		f.add("rss_per_key", "bytes", float64(after-before)/float64(distinct))
+	}
+	return nil
+}
+
+// addTimes reports times of which there are few: all of them make the spread.
+func (f *figures) addTimes(metric string, times latencies) {
+	values := make([]float64, len(times))
+	for i, t := range times {
+		values[i] = milliseconds(t)
+	}
+	f.add(metric, "ms", values...)
+}
+
+// settledMemory returns the process's memory in RAM after garbage has been given back to the system.
+func settledMemory() int64 {
+	debug.FreeOSMemory()
+	return resident(os.Getpid())
+}
+
+// allocations returns how many objects the process has allocated.
+func allocations() uint64 {
+	s := []metrics.Sample{{Name: "/gc/heap/allocs:objects"}}
+	metrics.Read(s)
+	if s[0].Value.Kind() != metrics.KindUint64 {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.Mallocs
+	}
+	return s[0].Value.Uint64()
+}
+
+// cuts follows the checkpoints of a pipeline.
+type cuts struct {
+	c    *weir.Client
+	last uint64
+	took latencies // from trigger to commit
+}
+
+func newCuts(c *weir.Client) *cuts { return &cuts{c: c} }
+
+// cutsEvery is how often the list of checkpoints is read: before any of the last three, which are kept, is gone.
+const cutsEvery = 500 * time.Millisecond
+
+// watch notes the checkpoints that are committed during d.
+func (w *cuts) watch(ctx context.Context, d time.Duration) error {
+	first := w.last == 0
+	for began := time.Now(); ; {
+		list, err := w.c.ListCheckpoints(ctx, "bench")
+		if err != nil {
+			return err
+		}
+		newest := w.last
+		for _, c := range list {
+			if c.GetId() > w.last && !first {
+				w.took = append(w.took, c.GetCommittedAt().AsTime().Sub(c.GetTriggeredAt().AsTime()))
+			}
+			newest = max(newest, c.GetId())
+		}
+		w.last, first = newest, false
+		left := d - time.Since(began)
+		if left <= 0 {
+			return nil
+		}
+		if err := sleep(ctx, min(left, cutsEvery)); err != nil {
+			return err
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
