@@ -245,11 +245,11 @@ func (e *Engine) shardOf(key []byte) dataflow.ShardID {
 	return dataflow.ShardOf(dataflow.KeyGroupOf(dataflow.HashKey(key)), e.cfg.Shards)
 }
 
-// get returns a copy of the accumulator of a key, nil when there is none. The one row of a table without key columns is
-// there before any input is.
+// get returns a copy of the accumulator of a key, nil when there is none. A table that always has one row has it
+// before any input.
 func (r *reading) get(ctx context.Context, st *plan.Stage, key []byte) ([]byte, error) {
 	v, err := r.find(ctx, st, key)
-	if v == nil && err == nil && len(st.Key) == 0 {
+	if v == nil && err == nil && st.AlwaysHasRow() {
 		return agg.NewLayout(st.Aggs).New(nil), nil
 	}
 	return v, err

@@ -62,7 +62,7 @@ type chunk func(n int) (keys, accs [][]byte, ended bool, err error)
 
 // merged merges the shards' entries by key. done ends it and returns what went wrong.
 func (r *reading) merged(ctx context.Context, st *plan.Stage, lo, hi []byte) (next chunk, done func() error, err error) {
-	if len(st.Key) == 0 { // the one row of a table without key columns is there before any input is
+	if len(st.Key) == 0 { // a table without key columns has one row at most
 		acc, err := r.get(ctx, st, nil)
 		return func(int) ([][]byte, [][]byte, bool, error) { return [][]byte{{}}, [][]byte{acc}, true, nil }, func() error { return nil }, err
 	}

@@ -30,9 +30,9 @@ func NewFinalizer(s *plan.Stage) *Finalizer {
 }
 
 // Batch computes a row of the stage's visible columns per key. accs[i] is the accumulator of keys[i]; nil means that the
-// table has no such key. visible has a set bit for each row that is there: the group has rows, or the key is empty (an
-// aggregate without GROUP BY has its row before any input), and Having admits it. Columns of the others hold nothing of
-// use. The result shares no memory with keys and accs, which are not trusted.
+// table has no such key. visible has a set bit for each row that is there: the group has rows, or the stage always has its
+// row, and Having admits it. Columns of the others hold nothing of use. The result shares no memory with keys and accs,
+// which are not trusted.
 //
 // The error is CORRUPT for bytes that do not decode. When an expression fails for a row that is there, the error is the
 // expression's, names the key, and is that of the first such row.
@@ -54,7 +54,7 @@ func (f *Finalizer) Batch(keys, accs [][]byte) (b *batch.Batch, visible batch.Bi
 		if err := f.layout.Check(accs[i]); err != nil {
 			return nil, nil, err
 		}
-		if nkeys > 0 && f.layout.Rows(accs[i]) == 0 {
+		if f.layout.Rows(accs[i]) == 0 && !f.stage.AlwaysHasRow() {
 			f.appendNulls(in.Cols[nkeys:])
 			continue
 		}

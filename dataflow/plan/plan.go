@@ -129,6 +129,10 @@ func (p *Plan) Tables() []*Stage {
 	return tables
 }
 
+// OneRow reports whether the stage's table always has exactly one row: an aggregate without GROUP BY, which has its row
+// before any input.
+func (s *Stage) OneRow() bool { return len(s.Key) == 0 && s.Kind == StageAggregate }
+
 // Row returns the schema that Output and Having read: the key columns, then the results of the aggregates.
 func (s *Stage) Row() dataflow.Schema {
 	row := append(dataflow.Schema(nil), s.Key...)
@@ -137,6 +141,10 @@ func (s *Stage) Row() dataflow.Schema {
 	}
 	return row
 }
+
+// AlwaysHasRow reports whether the table has one row whatever its input is: an aggregate without GROUP BY has it before
+// any input, a view that keeps the row of another table does not.
+func (s *Stage) AlwaysHasRow() bool { return len(s.Key) == 0 && s.Kind == StageAggregate }
 
 func (*Filter) op()  {}
 func (*Project) op() {}

@@ -98,9 +98,9 @@ func (k *keyed) loop(ctx context.Context) error {
 	}
 }
 
-// createOnlyRow makes the one row of a table with an empty key: it is there before any input is.
+// createOnlyRow makes the row of an aggregate without GROUP BY: it is there before any input is.
 func (k *keyed) createOnlyRow(ctx context.Context) error {
-	if len(k.stage.Key) > 0 {
+	if !k.stage.AlwaysHasRow() {
 		return nil
 	}
 	hash := dataflow.HashKey(nil)
@@ -241,7 +241,7 @@ func (k *keyed) foldPartials(p *exchange.Partials) error {
 
 // put stores the accumulator, or removes the row when its group has become empty.
 func (k *keyed) put(s *state.Slot, val []byte) {
-	if len(k.stage.Key) > 0 && k.layout.Rows(val) == 0 {
+	if k.layout.Rows(val) == 0 && !k.stage.AlwaysHasRow() {
 		val = nil
 	}
 	s.Val = val
