@@ -19,6 +19,8 @@ type environment struct {
 	program string
 	// terminal reports whether stdin and stdout are a person's.
 	terminal func() bool
+	// raw makes the terminal pass on every key by itself, until restore.
+	raw func() (restore func(), err error)
 	// stderrTerminal reports whether progress on stderr is read by a person.
 	stderrTerminal func() bool
 	// notify subscribes to the signals that stop the program, and returns how to unsubscribe.
@@ -30,7 +32,15 @@ func osEnv() *environment {
 	isTerminal := func(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 	return &environment{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, environ: os.Environ, getenv: os.Getenv, program: os.Args[0],
-		terminal:       func() bool { return isTerminal(os.Stdin) && isTerminal(os.Stdout) },
+		terminal: func() bool { return isTerminal(os.Stdin) && isTerminal(os.Stdout) },
+		raw: func() (func(), error) {
+			fd := int(os.Stdin.Fd())
+			old, err := term.MakeRaw(fd)
+			if err != nil {
+				return nil, err
+			}
+			return func() { _ = term.Restore(fd, old) }, nil // nobody can do more about a terminal that is gone
+		},
 		stderrTerminal: func() bool { return isTerminal(os.Stderr) },
 		notify: func(c chan<- os.Signal) func() {
 			signal.Notify(c, os.Interrupt, syscall.SIGTERM)
