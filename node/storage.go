@@ -58,11 +58,11 @@ const dataFormat = 1
 const startTimeout = 2 * time.Minute
 
 // openStorage opens the directory and waits until the logs lead and everything committed is applied.
-func openStorage(ctx context.Context, cfg *Config, phases *phase.Recorder) (_ *storage, err error) {
+func openStorage(ctx context.Context, cfg *Config, phases *phase.Recorder) (opened *storage, err error) {
 	s := &storage{fs: cfg.FS, phases: phases}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, s.close())
+			opened, err = nil, errors.Join(err, s.close())
 		}
 	}()
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
@@ -133,6 +133,7 @@ func (s *storage) openMeta(ctx context.Context, cfg *Config) error {
 		if err != nil {
 			return err
 		}
+		g.Retain(^dataflow.LogIndex(0)) // nothing but Raft refers to the meta log's entries
 		log = g
 	}
 	fsm := meta.NewFSM()

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"sync"
 
@@ -34,8 +35,8 @@ const (
 // Pebble has no way to return some errors: when it cannot write its log or manifest it calls Logger.Fatalf, with locks
 // held, and does not expect that to return. Here Fatalf reports the failure and parks the goroutine for good, instead of
 // exiting the process. Therefore everything that writes runs on a goroutine of its own (run), whose caller gets the
-// failure, and a store that has failed is abandoned by close: its goroutines stay until the process exits, which the
-// owner must bring about.
+// failure, and such a store is abandoned by close: its goroutines stay until the process exits, which the owner must
+// bring about.
 type store struct {
 	db      *pebble.DB
 	opts    *pebble.Options
@@ -48,15 +49,23 @@ type store struct {
 
 // failure is the first reason why the store cannot go on.
 type failure struct {
+	log  *slog.Logger
 	once sync.Once
 	err  error
-	done chan struct{}
+	done chan struct{} // closed when err is set
+	// stuck is closed when a goroutine of the store has been parked: others may wait for its locks for ever.
+	stuck     chan struct{}
+	stuckOnce sync.Once
 }
 
-func newFailure() *failure { return &failure{done: make(chan struct{})} }
+func newFailure(log *slog.Logger) *failure {
+	return &failure{log: log, done: make(chan struct{}), stuck: make(chan struct{})}
+}
 
+// set keeps and logs the first failure. Pebble goes on trying, and reports the same one many times a second.
 func (f *failure) set(err error) {
 	f.once.Do(func() {
+		f.log.Error("the state store has failed", "error", err)
 		f.err = err
 		close(f.done)
 	})
@@ -72,6 +81,16 @@ func (f *failure) get() error {
 	}
 }
 
+// isStuck reports whether the store must not be called any more.
+func (f *failure) isStuck() bool {
+	select {
+	case <-f.stuck:
+		return true
+	default:
+		return false
+	}
+}
+
 // pebbleLogger passes Pebble's messages on.
 type pebbleLogger struct {
 	log  *slog.Logger
@@ -80,14 +99,18 @@ type pebbleLogger struct {
 
 var _ pebble.Logger = pebbleLogger{}
 
-func (l pebbleLogger) Infof(format string, args ...any)  { l.log.Debug(fmt.Sprintf(format, args...)) }
-func (l pebbleLogger) Errorf(format string, args ...any) { l.log.Error(fmt.Sprintf(format, args...)) }
+func (l pebbleLogger) Infof(format string, args ...any) { l.log.Debug(fmt.Sprintf(format, args...)) }
+
+func (l pebbleLogger) Errorf(format string, args ...any) {
+	if l.fail.get() == nil { // after that it repeats itself
+		l.log.Error(fmt.Sprintf(format, args...))
+	}
+}
 
 // Fatalf does not return: see store.
 func (l pebbleLogger) Fatalf(format string, args ...any) {
-	err := fmt.Errorf(format, args...)
-	l.log.Error("the state store cannot go on", "error", err)
-	l.fail.set(err)
+	l.fail.set(fmt.Errorf(format, args...))
+	l.fail.stuckOnce.Do(func() { close(l.fail.stuck) })
 	select {}
 }
 
@@ -99,9 +122,13 @@ type markers struct {
 
 // openStore opens or makes the store of a shard, and returns the markers in it.
 func openStore(cfg *Config) (s *store, m markers, err error) {
-	s = &store{fs: cfg.FS, fail: newFailure(), writing: make(chan struct{}, 1)}
+	s = &store{fs: cfg.FS, fail: newFailure(cfg.Logger.With("shard", cfg.Shard)), writing: make(chan struct{}, 1)}
 	s.scratch = s.fs.PathJoin(cfg.Dir, "ingest")
 	dir := s.fs.PathJoin(cfg.Dir, "db")
+	made, err := s.isMade(cfg.Dir, dir)
+	if err != nil {
+		return nil, m, err
+	}
 	if err := s.prepare(cfg.Dir, dir); err != nil {
 		return nil, m, err
 	}
@@ -113,7 +140,10 @@ func openStore(cfg *Config) (s *store, m markers, err error) {
 	if err != nil {
 		return nil, m, fmt.Errorf("open %s: %w", dir, corrupt(err))
 	}
-	if err = s.loadHeader(cfg.Shard); err == nil {
+	if err = s.loadHeader(cfg.Shard); err == nil && !made {
+		err = s.markMade(cfg.Dir)
+	}
+	if err == nil {
 		m, err = s.loadMarkers()
 	}
 	if err != nil {
@@ -123,22 +153,16 @@ func openStore(cfg *Config) (s *store, m markers, err error) {
 }
 
 func storeOptions(cfg *Config, fail *failure) *pebble.Options {
-	log := cfg.Logger.With("shard", cfg.Shard)
+	log := fail.log
 	opts := &pebble.Options{
 		FS:                 parkFS{cfg.FS, fail},
 		FormatMajorVersion: storeFormat,
 		MemTableSize:       memTableBytes,
 		Logger:             pebbleLogger{log: log, fail: fail},
 		EventListener: &pebble.EventListener{
-			BackgroundError: func(err error) {
-				log.Error("the state store failed in the background", "error", err)
-				fail.set(err)
-			},
-			DataCorruption: func(info pebble.DataCorruptionInfo) {
-				log.Error("the state store is damaged", "error", info.Details)
-				fail.set(corrupt(info.Details))
-			},
-			DiskSlow: func(info pebble.DiskSlowInfo) { log.Warn("slow disk", "operation", info.String()) },
+			BackgroundError: func(err error) { fail.set(corrupt(err)) },
+			DataCorruption:  func(info pebble.DataCorruptionInfo) { fail.set(corrupt(info.Details)) },
+			DiskSlow:        func(info pebble.DiskSlowInfo) { log.Warn("slow disk", "operation", info.String()) },
 		},
 	}
 	if cfg.Cache != nil {
@@ -152,6 +176,36 @@ func storeOptions(cfg *Config, fail *failure) *pebble.Options {
 	}
 	opts.EnsureDefaults()
 	return opts
+}
+
+// madeFile says that the store's making came to its end. Pebble does not survive a power loss while it makes a store: what
+// there is without this file has never been used, and is made anew.
+const madeFile = "MADE"
+
+// isMade reports whether the store in dir is whole, and removes it when it is not.
+func (s *store) isMade(parent, dir string) (bool, error) {
+	_, err := s.fs.Stat(s.fs.PathJoin(parent, madeFile))
+	if err == nil {
+		return true, nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return false, fmt.Errorf("look for %s: %w", madeFile, err)
+	}
+	if err := s.fs.RemoveAll(dir); err != nil {
+		return false, fmt.Errorf("remove a store that was not finished: %w", err)
+	}
+	return false, nil
+}
+
+func (s *store) markMade(parent string) error {
+	f, err := s.fs.Create(s.fs.PathJoin(parent, madeFile), vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return fmt.Errorf("make %s: %w", madeFile, err)
+	}
+	if err := errors.Join(f.Sync(), f.Close(), syncDir(s.fs, parent)); err != nil {
+		return fmt.Errorf("make %s: %w", madeFile, err)
+	}
+	return nil
 }
 
 // prepare makes the directories durable and removes what an interrupted merge has left.
@@ -257,21 +311,24 @@ func (s *store) loadMarkers() (m markers, err error) {
 
 // run runs fn on a goroutine of its own and returns its error, or the failure that keeps it from returning.
 func (s *store) run(fn func() error) error {
-	if err := s.fail.get(); err != nil {
-		return err
+	if s.fail.isStuck() {
+		return s.fail.err
 	}
 	done := make(chan error, 1)
 	go func() { done <- fn() }()
 	select {
 	case err := <-done:
 		return err
-	case <-s.fail.done:
+	case <-s.fail.stuck:
 		return s.fail.err
 	}
 }
 
-// write runs fn as the one writer.
+// write runs fn as the one writer, unless the store has failed.
 func (s *store) write(ctx context.Context, fn func() error) error {
+	if err := s.fail.get(); err != nil {
+		return err
+	}
 	select {
 	case s.writing <- struct{}{}:
 	case <-ctx.Done():
@@ -375,12 +432,14 @@ func (s *store) writeTable(ctx context.Context, path string, uid dataflow.Pipeli
 	}
 }
 
-// close closes the store, unless it has failed: then it is abandoned.
+// close closes the store, unless it is stuck: then it is abandoned. What is wrong with a store that has failed was said by
+// then.
 func (s *store) close() error {
-	if err := s.fail.get(); err != nil {
+	err := s.run(s.db.Close)
+	if s.fail.get() != nil {
 		return nil
 	}
-	return s.run(s.db.Close)
+	return err
 }
 
 // corrupt gives Pebble's errors about damaged files their reason.

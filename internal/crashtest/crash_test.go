@@ -1,0 +1,210 @@
+package crashtest
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirdb/weir/internal/testkit/crashfs"
+	"github.com/weirdb/weir/internal/vfs"
+)
+
+var (
+	every = flag.Int("every", 0, "crash at every n-th operation; 0 = at about 12 of them")
+	only  = flag.Int("at", 0, "crash at this operation alone, for a second look")
+	seed  = flag.Uint64("seed", 1, "what is lost and torn")
+)
+
+// stuckAfter is when a life and its check, which take a fraction of a second, count as stuck.
+const stuckAfter = time.Minute
+
+// TestEveryCrashLeavesWhatTheGuaranteesAllow is the package's point: see its documentation.
+func TestEveryCrashLeavesWhatTheGuaranteesAllow(t *testing.T) {
+	dry := crashfs.New(vfs.NewCrashableMem(), crashfs.Crash{})
+	if h, err := live(t.Context(), dry); err != nil || h.acked != batches {
+		t.Fatalf("the script fails without a crash: %v after %+v", err, h)
+	}
+	ops := dry.Ops()
+	step := *every
+	if step == 0 {
+		step = max(1, ops/12)
+	}
+	t.Logf("the script makes about %d durable operations; crashing at every %d. (seed %d)", ops, step, *seed)
+
+	points := make(chan int)
+	var mu sync.Mutex
+	hit := make(map[string]int)
+	var workers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			for k := range points {
+				stuck := time.AfterFunc(stuckAfter, func() {
+					panic(fmt.Sprintf("crash at operation %d: nothing has come of it for %s", k, stuckAfter))
+				})
+				kind, err := crashAt(t.Context(), k)
+				stuck.Stop()
+				mu.Lock()
+				hit[kind]++
+				mu.Unlock()
+				if err != nil {
+					t.Errorf("crash at operation %d (%s): %v\nagain: go test ./internal/crashtest -at %d -seed %d", k, kind, err, k, *seed)
+				}
+			}
+		})
+	}
+	if *only > 0 {
+		points <- *only
+	} else {
+		for k := 1; k <= ops; k += step {
+			points <- k
+		}
+	}
+	close(points)
+	workers.Wait()
+	for _, kind := range slices.Sorted(maps.Keys(hit)) {
+		t.Logf("%5d × %s", hit[kind], kind)
+	}
+	if *every == 1 {
+		for _, want := range []string{"log: write-at", "log: sync", "state: write", "state: sync", "snapshots: write", "snapshots: rename"} {
+			if hit[want] == 0 {
+				t.Errorf("no crash fell on %q: the script no longer does what it is for", want)
+			}
+		}
+	}
+}
+
+// crashAt lives until operation k, loses the power, and checks what is left. kind says what the operation was.
+func crashAt(ctx context.Context, k int) (kind string, err error) {
+	crash := crashfs.Crash{At: k, Seed: *seed + uint64(k)}
+	switch k % 3 { // all lost, half lost, half lost and the last write torn
+	case 1:
+		crash.UnsyncedPercent = 50
+	case 2:
+		crash.UnsyncedPercent, crash.Torn = 50, true
+	}
+	fs := crashfs.New(vfs.NewCrashableMem(), crash)
+	h, _ := live(ctx, fs) // its error is the crash
+	kind = kindOf(fs.CrashedAt())
+	return kind, check(ctx, fs.AfterCrash(), h)
+}
+
+// kindOf classes an operation by the part of the data directory and by what it does.
+func kindOf(op crashfs.Op) string {
+	if op.N == 0 {
+		return "the end"
+	}
+	for _, part := range []string{"snapshots", "state", "log", "shards", "meta"} {
+		if strings.Contains(op.Path, "/"+part) {
+			return part + ": " + op.Name
+		}
+	}
+	return "data directory: " + op.Name
+}
+
+// check opens the node on what the crash left and compares it with what the outside world knows.
+func check(ctx context.Context, fs *vfs.MemFS, h history) (err error) {
+	s, err := open(fs)
+	if err != nil {
+		return fmt.Errorf("reopen: %w", err)
+	}
+	defer func() {
+		if cerr := s.close(); err == nil && cerr != nil {
+			err = fmt.Errorf("close: %w", cerr)
+		}
+	}()
+	// What was lost before the deployment was answered may be done again; what was answered must be there.
+	if err := s.deploy(ctx); err != nil {
+		return fmt.Errorf("deploy again: %w", err)
+	}
+	rows, err := s.stream(ctx)
+	if err != nil {
+		return fmt.Errorf("read the stream: %w", err)
+	}
+	if err := eachOnce(rows, h.acked, h.sent); err != nil {
+		return fmt.Errorf("after the restart: %w", err)
+	}
+	if err := tablesEqualModel(ctx, s, rows, h.committed); err != nil {
+		return fmt.Errorf("after the restart: %w", err)
+	}
+	// The client sends everything again.
+	for i := range batches {
+		if err := s.append(ctx, i); err != nil {
+			return fmt.Errorf("send batch %d again: %w", i, err)
+		}
+	}
+	id, err := s.checkpoint(ctx)
+	if err != nil {
+		return fmt.Errorf("checkpoint after everything: %w", err)
+	}
+	if rows, err = s.stream(ctx); err != nil {
+		return fmt.Errorf("read the stream: %w", err)
+	}
+	if err := eachOnce(rows, batches, batches); err != nil {
+		return fmt.Errorf("after everything was sent again: %w", err)
+	}
+	if err := tablesEqualModel(ctx, s, rows, id); err != nil {
+		return fmt.Errorf("after everything was sent again: %w", err)
+	}
+	return nil
+}
+
+// eachOnce checks that the batches below acked are in the stream, each row once, and those up to sent at most once.
+func eachOnce(rows map[uint32][]row, acked, sent int) error {
+	count := make(map[row]int)
+	for _, shard := range rows {
+		for _, r := range shard {
+			count[r]++
+		}
+	}
+	total := 0
+	for i := range sent {
+		for r := range batchRows {
+			k, v := rowOf(i, r)
+			n := count[row{k, v}]
+			total += n
+			if n > 1 {
+				return fmt.Errorf("row %d of batch %d is in the stream %d times", r, i, n)
+			}
+			if n == 0 && i < acked {
+				return fmt.Errorf("row %d of batch %d was acknowledged and is lost", r, i)
+			}
+		}
+	}
+	for _, n := range count {
+		total -= n
+	}
+	if total != 0 {
+		return fmt.Errorf("the stream holds %d rows that were never sent", -total)
+	}
+	return nil
+}
+
+// tablesEqualModel compares every committed table with the fold of the stream up to the cut's positions, and checks that
+// the cut is not older than one whose commit was answered.
+func tablesEqualModel(ctx context.Context, s *server, rows map[uint32][]row, committed uint64) error {
+	for _, name := range []string{"sums", "sizes"} {
+		got, cut, err := s.table(ctx, name)
+		if err != nil {
+			return fmt.Errorf("scan %s: %w", name, err)
+		}
+		if cut.CheckpointId < committed {
+			return fmt.Errorf("checkpoint %d was committed, and the newest is now %d", committed, cut.CheckpointId)
+		}
+		sums, sizes := model(rows, cut)
+		want := sums
+		if name == "sizes" {
+			want = sizes
+		}
+		if !slices.Equal(got, want) {
+			return fmt.Errorf("%s at checkpoint %d, positions %v:\n got %v\nwant %v", name, cut.CheckpointId, cut.Positions, got, want)
+		}
+	}
+	return nil
+}
