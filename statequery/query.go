@@ -73,7 +73,7 @@ func (e *Engine) Query(ctx context.Context, text string, page dataflow.Page, o d
 	end := min(rows.N, from+limit)
 	switch {
 	case end >= rows.N:
-		e.endPages(ctx, before)
+		e.endPages(ctx, r, before)
 	case r.live != nil:
 		// A live result cannot be continued: by the next page the tables have moved.
 		return fail(dataflow.Errorf(dataflow.ReasonScanLimit, "the result has %d rows; a live query answers %d at most", rows.N, limit).

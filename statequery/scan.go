@@ -3,6 +3,7 @@ package statequery
 import (
 	"context"
 	"encoding/binary"
+	"slices"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -18,6 +19,9 @@ const (
 	pageBytes = 4 << 20
 	// pageLease is how long the cut of a scan is kept for the next page.
 	pageLease = time.Minute
+	// repeatPage is how long after the last page a caller may ask for it again, because its answer was lost. Half of what a
+	// superseded cut is kept for in any case.
+	repeatPage = 5 * time.Second
 )
 
 // pageLimit clamps a page's size.
@@ -62,7 +66,10 @@ func (e *Engine) resume(ctx context.Context, text string, hash uint64, o *datafl
 		return &t, nil
 	}
 	if t.Lease != "" {
-		if err := e.cfg.Leases.Renew(ctx, t.Pipeline, t.Lease, pageLease); err != nil {
+		switch err := e.cfg.Leases.Renew(ctx, t.Pipeline, t.Lease, pageLease); {
+		case dataflow.ReasonOf(err) == dataflow.ReasonCheckpointExpired:
+			t.Lease = "" // it has ended, perhaps with an answer that was lost; the cut may still be there
+		case err != nil:
 			return nil, err
 		}
 	}
@@ -76,7 +83,7 @@ func (e *Engine) nextToken(ctx context.Context, r *reading, before *dataflow.Pag
 	t := dataflow.PageToken{Group: e.cfg.Group, Pipeline: r.pipeline.UID, Timeline: r.cut.Timeline, Checkpoint: r.cut.ID, Request: hash, After: after}
 	switch {
 	case r.live != nil:
-	case before != nil:
+	case before != nil && before.Lease != "":
 		t.Lease = before.Lease
 	default:
 		lease, err := e.cfg.Leases.Lease(ctx, r.pipeline.UID, r.cut.ID, pageLease)
@@ -88,11 +95,19 @@ func (e *Engine) nextToken(ctx context.Context, r *reading, before *dataflow.Pag
 	return t.String(), nil
 }
 
-// endPages gives the lease back after the last page. A failure costs nothing: the lease ends by itself.
-func (e *Engine) endPages(ctx context.Context, before *dataflow.PageToken) {
-	if before != nil && before.Lease != "" {
+// endPages gives the lease back after the last page, unless the cut would go with it and the page could not be asked for
+// again. A failure costs nothing: the lease ends by itself.
+func (e *Engine) endPages(ctx context.Context, r *reading, before *dataflow.PageToken) {
+	if before != nil && before.Lease != "" && r.staysReadable(e.cfg.Now()) {
 		_ = e.cfg.Leases.Release(ctx, before.Pipeline, before.Lease)
 	}
+}
+
+// staysReadable reports whether the cut of a reading is kept for a while without a lease.
+func (r *reading) staysReadable(now int64) bool {
+	cuts := r.pipeline.Cuts
+	i := slices.IndexFunc(cuts, func(c *dataflow.CheckpointCommit) bool { return c.ID == r.cut.ID })
+	return i >= 0 && (i == len(cuts)-1 || now-cuts[i+1].CommittedAt < repeatPage.Microseconds())
 }
 
 // samePipeline refuses a page token of a pipeline that has been deleted since.
@@ -165,7 +180,7 @@ func (e *Engine) Scan(ctx context.Context, pipeline, table string, sr dataflow.S
 			return fail(err)
 		}
 	} else {
-		e.endPages(ctx, before)
+		e.endPages(ctx, r, before)
 	}
 	return out, next, r.describe(), nil
 }
