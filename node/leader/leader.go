@@ -58,6 +58,7 @@ type Driver struct {
 	mu  struct {
 		sync.Mutex
 		pipelines map[dataflow.PipelineUID]*pipeline
+		begun     chan struct{} // closed and replaced when a pipeline's coordinator has begun
 	}
 }
 
@@ -65,6 +66,7 @@ type Driver struct {
 func New(cfg Config) *Driver {
 	d := &Driver{cfg: cfg}
 	d.mu.pipelines = make(map[dataflow.PipelineUID]*pipeline)
+	d.mu.begun = make(chan struct{})
 	return d
 }
 
@@ -80,6 +82,7 @@ func (d *Driver) Run(ctx context.Context) error {
 			changed := d.cfg.Meta.Changed()
 			st := d.cfg.Meta.State()
 			d.mu.Lock()
+			before := len(d.mu.pipelines)
 			for uid, p := range st.Pipelines {
 				if d.mu.pipelines[uid] == nil {
 					pl := newPipeline(d, uid, p.Name)
@@ -89,6 +92,10 @@ func (d *Driver) Run(ctx context.Context) error {
 						return pl.run(ctx)
 					})
 				}
+			}
+			if len(d.mu.pipelines) > before {
+				close(d.mu.begun)
+				d.mu.begun = make(chan struct{})
 			}
 			d.mu.Unlock()
 			select {
@@ -113,20 +120,47 @@ func (d *Driver) pipeline(uid dataflow.PipelineUID) *pipeline {
 	return d.mu.pipelines[uid]
 }
 
+// beginWait is how long a call waits for the coordinator of a pipeline that has just been deployed, or of a node that has
+// just started: that takes milliseconds where this node leads, and never happens where it does not.
+const beginWait = time.Second
+
+// await returns the pipeline's coordinator, soon after its deployment too.
+func (d *Driver) await(ctx context.Context, uid dataflow.PipelineUID) (*pipeline, error) {
+	timer := time.NewTimer(beginWait)
+	defer timer.Stop()
+	for {
+		d.mu.Lock()
+		p, begun := d.mu.pipelines[uid], d.mu.begun
+		d.mu.Unlock()
+		if p != nil {
+			return p, nil
+		}
+		select {
+		case <-begun:
+			continue
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+		return nil, dataflow.Errorf(dataflow.ReasonNotLeader, "this node does not coordinate the pipeline yet").WithRetry(100 * time.Millisecond)
+	}
+}
+
 // Trigger asks for a checkpoint that covers everything appended before the call, and waits for its commit.
 func (d *Driver) Trigger(ctx context.Context, uid dataflow.PipelineUID) (dataflow.CheckpointID, error) {
-	p := d.pipeline(uid)
-	if p == nil {
-		return 0, dataflow.Errorf(dataflow.ReasonNotLeader, "this node does not coordinate the pipeline yet").WithRetry(100 * time.Millisecond)
+	p, err := d.await(ctx, uid)
+	if err != nil {
+		return 0, err
 	}
 	return p.trigger(ctx)
 }
 
-// Request asks for a checkpoint and waits for nothing.
-func (d *Driver) Request(uid dataflow.PipelineUID) {
-	if p := d.pipeline(uid); p != nil {
+// Request asks for a checkpoint and does not wait for it.
+func (d *Driver) Request(ctx context.Context, uid dataflow.PipelineUID) error {
+	p, err := d.await(ctx, uid)
+	if err == nil {
 		p.step(coordinator.TriggerRequested{})
 	}
+	return err
 }
 
 // Fail ends the tasks of the pipeline's current incarnation as if one of them had failed, for demonstrations and tests.

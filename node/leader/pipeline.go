@@ -81,6 +81,12 @@ func (p *pipeline) trigger(ctx context.Context) (dataflow.CheckpointID, error) {
 		delete(p.waiters.open, id)
 		p.waiters.Unlock()
 	}()
+	p.mail.Lock()
+	closed := p.mail.closed
+	p.mail.Unlock()
+	if closed { // end has answered those who waited then; nobody would answer this one
+		return 0, p.stopped()
+	}
 	p.step(coordinator.TriggerRequested{Waiter: id})
 	select {
 	case w := <-ch:
@@ -140,6 +146,10 @@ func (p *pipeline) run(ctx context.Context) error {
 	}
 }
 
+func (p *pipeline) stopped() error {
+	return dataflow.Errorf(dataflow.ReasonShuttingDown, "the coordinator of pipeline %s has stopped", p.name)
+}
+
 // end answers who still waits.
 func (p *pipeline) end() {
 	p.mail.Lock()
@@ -150,7 +160,7 @@ func (p *pipeline) end() {
 	defer p.waiters.Unlock()
 	for id, ch := range p.waiters.open {
 		select {
-		case ch <- waited{err: dataflow.Errorf(dataflow.ReasonShuttingDown, "the coordinator of pipeline %s has stopped", p.name)}:
+		case ch <- waited{err: p.stopped()}:
 		default:
 		}
 		delete(p.waiters.open, id)

@@ -59,8 +59,7 @@ func (s *Service) TriggerCheckpoint(ctx context.Context, pipeline string, wait b
 			WithHint("weir pipeline resume %s", pipeline)
 	}
 	if !wait {
-		s.cfg.Leader.Request(p.UID)
-		return nil, nil
+		return nil, s.cfg.Leader.Request(ctx, p.UID)
 	}
 	id, err := s.cfg.Leader.Trigger(ctx, p.UID)
 	if err != nil {
