@@ -93,7 +93,7 @@ func (r *csvReader) Next() (*batch.Batch, error) {
 // row appends the record as a row; nothing when it does not fit.
 func (r *csvReader) row(b *batch.Batch) error {
 	if len(r.rec.ends) != len(r.columns) {
-		return r.s.failAt(r.rec.line, dataflow.ReasonRowInvalid, "%d fields; the header has %d", len(r.rec.ends), len(r.columns))
+		return r.s.failAt(r.rec.line, dataflow.ReasonRowInvalid, "the header has %d fields, this line %d", len(r.columns), len(r.rec.ends))
 	}
 	values := make([]dataflow.Value, len(r.columns))
 	for i, at := range r.columns {

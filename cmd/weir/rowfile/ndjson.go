@@ -42,8 +42,12 @@ func (r *jsonReader) gather() (text []byte, lines []int, err error) {
 		if err != nil {
 			return text, lines, err
 		}
-		if len(bytes.TrimSpace(line)) == 0 {
+		start := bytes.TrimSpace(line)
+		if len(start) == 0 {
 			continue
+		}
+		if start[0] == '[' {
+			return text, lines, r.s.fail("an array; NDJSON has one object per line")
 		}
 		text = append(append(text, line...), '\n')
 		lines = append(lines, r.s.line)
@@ -58,9 +62,6 @@ func (r *jsonReader) oneByOne(text []byte, lines []int) (*batch.Batch, error) {
 		b, err := wire.DecodeJSONRows(r.schema, line)
 		if err == nil && b.N != 1 {
 			err = fmt.Errorf("%d objects on one line; NDJSON has one", b.N)
-		}
-		if err == nil && bytes.TrimSpace(line)[0] == '[' {
-			err = errors.New("an array; NDJSON has one object per line")
 		}
 		if err != nil {
 			return endWith(good, r.lineError(lines[i], err), &r.ended)
