@@ -32,12 +32,13 @@ func (r *Replica) Merge(ctx context.Context, pipeline dataflow.PipelineUID, floo
 	return upTo, r.merge(ctx, &job)
 }
 
-// settle merges up to a position that the log is about to forget, if the store does not hold it yet.
+// settle merges up to a position that the log is about to forget, if the store does not hold it yet. When the deltas are
+// not here either, the store has lost what it had, and that is CORRUPT.
 func (r *Replica) settle(pipeline dataflow.PipelineUID, upTo dataflow.DeltaRef) error {
 	held := func() bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		c := r.mu.chains[pipeline]
+		c := r.chainLocked(pipeline)
 		return c == nil || upTo.Compare(c.base.Ref) <= 0
 	}
 	if held() {

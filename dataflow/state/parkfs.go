@@ -19,8 +19,7 @@ type parkFS struct {
 // park reports err, when there is one, and then does not return.
 func (f parkFS) park(what, name string, err error) {
 	if err != nil {
-		f.fail.set(fmt.Errorf("%s %s: %w", what, name, err))
-		select {}
+		f.fail.park(fmt.Errorf("%s %s: %w", what, name, err))
 	}
 }
 

@@ -340,8 +340,8 @@ func (r *Replica) Failed() <-chan struct{} { return r.store.fail.done }
 func (r *Replica) Err() error { return r.store.fail.get() }
 
 // Close ends background work, waits for it, and closes the store. Views and iterators must have been released: those
-// that were not are an error, and answer SHUTTING_DOWN from then on. When the store has failed, its goroutines cannot be
-// stopped any more and stay until the process exits.
+// that were not are an error, and answer SHUTTING_DOWN from then on. When Pebble could not write its log or manifest, its
+// goroutines cannot be stopped and stay until the process exits.
 func (r *Replica) Close() error {
 	r.mu.Lock()
 	if r.closed.Swap(true) {
@@ -356,13 +356,9 @@ func (r *Replica) Close() error {
 	r.mu.Lock()
 	views := r.mu.views
 	r.mu.Unlock()
-	var err error
-	select {
-	case r.merging <- struct{}{}: // no merge is under way, and none begins
-		err = r.store.close()
-		r.releaseMerge()
-	case <-r.store.fail.done:
-	}
+	r.merging <- struct{}{} // no merge is under way, and none begins
+	err := r.store.close()
+	r.releaseMerge()
 	if views > 0 {
 		err = errors.Join(fmt.Errorf("close the state of shard %d: %d views or iterators were not released", r.cfg.Shard, views), err)
 	}

@@ -33,10 +33,10 @@ const (
 // store is the Pebble store of a replica: the base of every pipeline, with its marker.
 //
 // Pebble has no way to return some errors: when it cannot write its log or manifest it calls Logger.Fatalf, with locks
-// held, and does not expect that to return. Here Fatalf reports the failure and parks the goroutine for good, instead of
-// exiting the process. Therefore everything that writes runs on a goroutine of its own (run), whose caller gets the
-// failure, and such a store is abandoned by close: its goroutines stay until the process exits, which the owner must
-// bring about.
+// held, and does not expect that to return; elsewhere it panics (see parkFS). Here both report the failure and park the
+// goroutine for good, instead of ending the process. Therefore everything that writes runs on a goroutine of its own
+// (run), whose caller gets the failure, and such a store is abandoned by close: its goroutines stay until the process
+// exits, which the owner must bring about.
 type store struct {
 	db      *pebble.DB
 	opts    *pebble.Options
@@ -81,6 +81,13 @@ func (f *failure) get() error {
 	}
 }
 
+// park reports a failure that its caller cannot return, and does not return.
+func (f *failure) park(err error) {
+	f.set(err)
+	f.stuckOnce.Do(func() { close(f.stuck) })
+	select {}
+}
+
 // isStuck reports whether the store must not be called any more.
 func (f *failure) isStuck() bool {
 	select {
@@ -109,9 +116,7 @@ func (l pebbleLogger) Errorf(format string, args ...any) {
 
 // Fatalf does not return: see store.
 func (l pebbleLogger) Fatalf(format string, args ...any) {
-	l.fail.set(fmt.Errorf(format, args...))
-	l.fail.stuckOnce.Do(func() { close(l.fail.stuck) })
-	select {}
+	l.fail.park(fmt.Errorf(format, args...))
 }
 
 // markers is what a store says about pipelines.

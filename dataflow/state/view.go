@@ -97,7 +97,7 @@ func (v *View) Release() {
 }
 
 func (v *View) drop() {
-	if v.snap != nil {
+	if v.snap != nil && !v.r.store.fail.isStuck() {
 		// Closing a snapshot fails only when it is closed twice.
 		if err := v.snap.Close(); err != nil {
 			v.r.cfg.Logger.Error("close a snapshot of the state store", "error", err)
@@ -175,7 +175,7 @@ func (it *Iter) Value() []byte { return it.val }
 
 // Close ends the walk and returns what went wrong in it. Errors: CORRUPT, SHUTTING_DOWN.
 func (it *Iter) Close() error {
-	if it.store != nil && !it.v.r.closed.Load() {
+	if it.store != nil && !it.v.r.closed.Load() && !it.v.r.store.fail.isStuck() {
 		if err := it.store.Close(); it.err == nil {
 			it.err = corrupt(err)
 		}
