@@ -19,6 +19,7 @@ package crashfs
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"sync"
 
@@ -191,6 +192,17 @@ func (f *FS) Rename(oldname, newname string) error {
 // MkdirAll implements vfs.FS.
 func (f *FS) MkdirAll(dir string, perm vfs.FileMode) error {
 	return f.do("mkdir", dir, func() error { return f.FS.MkdirAll(dir, perm) }, nil)
+}
+
+// Lock implements vfs.FS. It does not count, but it waits for a crash that is being taken: the in-memory file system's
+// Lock takes the same read lock twice, and the clone in between would stop both for ever.
+func (f *FS) Lock(name string) (io.Closer, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.mu.after != nil {
+		return nil, ErrCrashed
+	}
+	return f.FS.Lock(name)
 }
 
 // Unwrap implements vfs.FS.
