@@ -74,7 +74,6 @@ type world struct {
 	pipes   []*modelPipeline
 	commits []*modelCut // all commits in order, to be published in order
 	told    int         // commits published to the replica
-	dropped []dataflow.PipelineUID
 	nextUID dataflow.PipelineUID
 
 	crash struct {
@@ -279,7 +278,7 @@ func (w *world) publish(n int) {
 	for ; n > 0 && w.told < len(w.commits); n-- {
 		c := w.commits[w.told]
 		w.told++
-		if err := w.r.Publish(c.commit); err != nil && !slices.Contains(w.dropped, c.commit.Pipeline) {
+		if err := w.r.Publish(c.commit); err != nil {
 			w.t.Fatal(err)
 		}
 	}
@@ -330,7 +329,6 @@ func (w *world) drop(p *modelPipeline) {
 		w.pipes = slices.DeleteFunc(slices.Clone(w.pipes), func(o *modelPipeline) bool { return o == p })
 	})
 	w.append(entry{kind: 'd', id: dataflow.DeltaID{Pipeline: p.uid}})
-	w.dropped = append(w.dropped, p.uid)
 	w.feed(len(w.log))
 	w.deploy()
 }

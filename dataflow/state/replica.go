@@ -175,7 +175,8 @@ func (r *Replica) DropPipeline(_ dataflow.LogIndex, pipeline dataflow.PipelineUI
 
 // Publish makes a committed cut known (P5). Cuts come in the order of the meta log; after a restart the retained ones
 // come again. One whose deltas are not here yet becomes readable when they are. When the commit's digest is not that of
-// the delta here, Publish, or the View later, says CORRUPT.
+// the delta here, Publish, or the View later, says CORRUPT. Cuts of a dropped pipeline, which a meta log that lags behind
+// the shard's may still have, are ignored.
 func (r *Replica) Publish(commit *dataflow.CheckpointCommit) error {
 	part := commit.Shard(r.cfg.Shard)
 	k := &cut{
@@ -186,7 +187,7 @@ func (r *Replica) Publish(commit *dataflow.CheckpointCommit) error {
 	defer r.mu.Unlock()
 	c := r.chainLocked(commit.Pipeline)
 	if c == nil {
-		return errDropped(commit.Pipeline)
+		return nil
 	}
 	c.publish(k)
 	r.refreshLocked(c)
