@@ -17,7 +17,9 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
 	"github.com/weirdb/weir/internal/phase"
 	weirv1 "github.com/weirdb/weir/proto/weir/v1"
@@ -136,11 +138,16 @@ func (s *server) start() error {
 func (s *server) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	_, err := weirv1.NewClusterServiceClient(s.conn).GetVersion(ctx, &weirv1.GetVersionRequest{}, grpc.WaitForReady(true))
-	if err != nil {
-		return fmt.Errorf("wait for the server: %w", err)
+	for {
+		_, err := weirv1.NewClusterServiceClient(s.conn).GetVersion(ctx, &weirv1.GetVersionRequest{}, grpc.WaitForReady(true))
+		if err == nil {
+			return nil
+		}
+		// The connection may still be the one to the killed process.
+		if status.Code(err) != codes.Unavailable || ctx.Err() != nil {
+			return fmt.Errorf("wait for the server: %w", err)
+		}
 	}
-	return nil
 }
 
 // kill ends the process with SIGKILL and returns the phases that were under way.
