@@ -1,6 +1,7 @@
 package raftlog
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"sync/atomic"
@@ -119,8 +120,7 @@ type snapshotAdapter struct{ Snapshot }
 // Persist implements raft.FSMSnapshot. The library closes or cancels the sink again; both are idempotent.
 func (s snapshotAdapter) Persist(sink raft.SnapshotSink) error {
 	if err := s.Snapshot.Persist(sink); err != nil {
-		_ = sink.Cancel()
-		return err
+		return errors.Join(err, sink.Cancel())
 	}
 	return sink.Close()
 }

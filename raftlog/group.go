@@ -81,7 +81,7 @@ func Open(cfg Config) (*Group, error) {
 	}
 	g.trans = transport.Wrap(t)
 	if err := g.start(); err != nil {
-		_ = g.trans.Close()
+		_ = g.trans.Close() // what failed before says more
 		if cause := g.Err(); cause != nil {
 			err = cause // what came after a failed write only says that there was one
 		}

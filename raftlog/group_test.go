@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -69,8 +70,11 @@ func (j *journal) Restore(r io.Reader) error {
 	var cmds []string
 	for buf := bytes.NewBuffer(b); buf.Len() > 0; {
 		n, err := binary.ReadUvarint(buf)
-		if err != nil || int(n) > buf.Len() {
-			return fmt.Errorf("bad snapshot: %v", err)
+		if err != nil {
+			return fmt.Errorf("bad snapshot: %w", err)
+		}
+		if int(n) > buf.Len() {
+			return errors.New("bad snapshot: a command is cut off")
 		}
 		cmds = append(cmds, string(buf.Next(int(n))))
 	}

@@ -113,8 +113,7 @@ func (s *snapshotStore) Create(version raft.SnapshotVersion, index, term uint64,
 	}
 	k.file, k.w = f, bufio.NewWriterSize(f, 64<<10)
 	if err := k.write([]byte(snapshotMagic)); err != nil {
-		_ = k.Cancel()
-		return nil, err
+		return nil, errors.Join(err, k.Cancel())
 	}
 	return k, nil
 }
@@ -134,7 +133,9 @@ func (s *snapshotStore) List() ([]*raft.SnapshotMeta, error) {
 		if err != nil {
 			return nil, err
 		}
-		_ = f.Close()
+		if err := f.Close(); err != nil {
+			return nil, fmt.Errorf("list snapshots: %w", err)
+		}
 		metas = append(metas, m)
 	}
 	return metas, nil
@@ -181,7 +182,7 @@ func (s *snapshotStore) open(id string) (_ *raft.SnapshotMeta, _ vfs.File, err e
 	}
 	defer func() {
 		if err != nil {
-			_ = f.Close()
+			err = errors.Join(err, f.Close())
 		}
 	}()
 	st, err := f.Stat()
@@ -256,7 +257,7 @@ func readSnapshotMeta(r io.ReaderAt, size int64) (*raft.SnapshotMeta, error) {
 	}
 	m := new(raft.SnapshotMeta)
 	if err := json.Unmarshal(buf, m); err != nil {
-		return nil, fmt.Errorf("%w: %v", ErrSnapshotDamaged, err)
+		return nil, fmt.Errorf("%w: %w", ErrSnapshotDamaged, err)
 	}
 	m.Size = stateLen
 	return m, nil
@@ -326,8 +327,7 @@ func (k *snapshotSink) Close() error {
 		return nil
 	}
 	if err := k.finish(); err != nil {
-		_ = k.Cancel()
-		return fmt.Errorf("write snapshot %s: %w", k.meta.ID, err)
+		return fmt.Errorf("write snapshot %s: %w", k.meta.ID, errors.Join(err, k.Cancel()))
 	}
 	k.done = true
 	k.store.setSound(k.meta.ID, true)

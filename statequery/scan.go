@@ -41,8 +41,8 @@ func requestHash(parts ...string) uint64 {
 	var n [8]byte
 	for _, p := range parts {
 		binary.LittleEndian.PutUint64(n[:], uint64(len(p)))
-		_, _ = d.Write(n[:]) // hashing does not fail
-		_, _ = d.WriteString(p)
+		_, _ = d.Write(n[:])    // hashing does not fail
+		_, _ = d.WriteString(p) // neither does this
 	}
 	return d.Sum64()
 }
@@ -99,7 +99,7 @@ func (e *Engine) nextToken(ctx context.Context, r *reading, before *dataflow.Pag
 // again. A failure costs nothing: the lease ends by itself.
 func (e *Engine) endPages(ctx context.Context, r *reading, before *dataflow.PageToken) {
 	if before != nil && before.Lease != "" && r.staysReadable(e.cfg.Now()) {
-		_ = e.cfg.Leases.Release(ctx, before.Pipeline, before.Lease)
+		_ = e.cfg.Leases.Release(ctx, before.Pipeline, before.Lease) // see above
 	}
 }
 

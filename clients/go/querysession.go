@@ -12,7 +12,6 @@ func pipelineOf(sql string) string {
 			if dot, _ := nextWord(rest); dot == "." {
 				return word
 			}
-			afterFrom = false
 		}
 		afterFrom = word == "from"
 	}

@@ -134,7 +134,7 @@ func (s *serverSettings) load(f *pflag.FlagSet, environ func() []string) (source
 			continue
 		}
 		if err := f.Set(name, fmt.Sprint(k.Get(name))); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %s: %v", source, name, errors.Unwrap(err)))
+			errs = append(errs, fmt.Errorf("%s: %s: %w", source, name, errors.Unwrap(err)))
 		}
 	}
 	return sources, errors.Join(errs...)

@@ -96,7 +96,7 @@ func Resolve(name string, star bool, arg dataflow.Type) (Fn, dataflow.Type, erro
 		}
 		err := noSuch(name, arg, "BIGINT, DOUBLE PRECISION, TEXT, TIMESTAMPTZ or NUMERIC")
 		if arg == dataflow.TypeBool {
-			err.WithHint("PostgreSQL has no %s(BOOLEAN) either: write %s(CASE WHEN … THEN 1 ELSE 0 END)", name, name)
+			return 0, 0, err.WithHint("PostgreSQL has no %s(BOOLEAN) either: write %s(CASE WHEN … THEN 1 ELSE 0 END)", name, name)
 		}
 		return 0, 0, err
 	}

@@ -35,5 +35,5 @@ func (g *Gateway) append(w http.ResponseWriter, r *http.Request, path map[string
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(append(wire.AppendJSON(nil, m), '\n'))
+	send(w, append(wire.AppendJSON(nil, m), '\n'))
 }

@@ -49,7 +49,12 @@ func writeStatus(w http.ResponseWriter, st *spb.Status, override int) {
 	cutHeaders(w.Header(), cut)
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(h)
-	_, _ = w.Write(append(appendStatus(nil, st, cut), '\n'))
+	send(w, append(appendStatus(nil, st, cut), '\n'))
+}
+
+// send writes a body. It can only fail when the client has gone, and then nobody is left to tell.
+func send(w http.ResponseWriter, body []byte) {
+	_, _ = w.Write(body) // see above
 }
 
 // appendStatus appends a status, with the cut as a member rather than among the details, where it would be in
@@ -62,7 +67,7 @@ func appendStatus(dst []byte, st *spb.Status, cut *weirv1.Cut) []byte {
 		}
 	}
 	body, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(plain)
-	if err != nil { // a detail of a newer version
+	if err != nil { // a detail of a newer version; without details there is nothing that could fail
 		body, _ = protojson.Marshal(&spb.Status{Code: st.GetCode(), Message: st.GetMessage()})
 	}
 	dst = append(dst, body...)
@@ -78,7 +83,7 @@ func statusJSON(err error) []byte {
 	st := status.Convert(err).Proto()
 	_, cut, ours := wire.ErrorOf(st)
 	if !ours {
-		st, _ = adopt(st)
+		st, _ = adopt(st) // the error itself is not asked for here
 	}
 	return appendStatus(nil, st, cut)
 }

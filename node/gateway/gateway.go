@@ -153,7 +153,7 @@ func (g *Gateway) routes() (http.Handler, error) {
 		{"GET", "/readyz", g.readyz},
 		{"GET", "/openapi.json", func(w http.ResponseWriter, _ *http.Request, _ map[string]string) {
 			w.Header().Set("Content-Type", "application/json")
-			_, _ = w.Write(openAPI)
+			send(w, openAPI)
 		}},
 		{"GET", "/metrics", fromHandler(promhttp.HandlerFor(g.cfg.Metrics, promhttp.HandlerOpts{}))},
 	} {
@@ -171,7 +171,7 @@ func fromHandler(h http.Handler) runtime.HandlerFunc {
 // alive answers as long as the process does.
 func alive(w http.ResponseWriter, _ *http.Request, _ map[string]string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	_, _ = w.Write([]byte("ok\n"))
+	send(w, []byte("ok\n"))
 }
 
 // readyz answers 200 when the node has a committed cut to serve, or no pipeline; else 503 and why.
@@ -181,8 +181,8 @@ func (g *Gateway) readyz(w http.ResponseWriter, r *http.Request, _ map[string]st
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	if err := g.cfg.Ready(ctx); err != nil {
 		w.WriteHeader(http.StatusServiceUnavailable)
-		_, _ = fmt.Fprintf(w, "not ready: %v\n", err)
+		send(w, fmt.Appendf(nil, "not ready: %v\n", err))
 		return
 	}
-	_, _ = w.Write([]byte("ready\n"))
+	send(w, []byte("ready\n"))
 }

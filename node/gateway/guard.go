@@ -62,7 +62,7 @@ func readBody(w http.ResponseWriter, r *http.Request) bool {
 	rc := http.NewResponseController(w)
 	_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout)) // not every test's writer can
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
-	_ = rc.SetReadDeadline(time.Time{})
+	_ = rc.SetReadDeadline(time.Time{}) // as above
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):

@@ -154,5 +154,5 @@ func writeAnswer(w http.ResponseWriter, body []byte, cut *weirv1.Cut) {
 	body = append(wire.AppendCutJSON(body, cut), '}', '\n')
 	cutHeaders(w.Header(), cut)
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(body)
+	send(w, body)
 }

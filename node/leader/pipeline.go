@@ -281,7 +281,7 @@ func (p *pipeline) act(ctx context.Context, a coordinator.Action) coordinator.Ev
 		return coordinator.TasksStarted{Incarnation: a.Incarnation}
 	case coordinator.StopTasks:
 		w.Stop(p.uid, a.Incarnation)
-		return coordinator.TasksStopped{Incarnation: a.Incarnation}
+		return coordinator.TasksStopped(a)
 	case coordinator.MarkRunning:
 		p.mark(ctx, "mark RUNNING", func() error { _, err := m.MarkRunning(ctx, p.uid, a.Incarnation); return err })
 	case coordinator.MarkStopped:

@@ -180,9 +180,8 @@ func (n *Node) HTTP(method, path, body string, header map[string]string) (int, h
 	if err != nil {
 		n.t.Fatalf("%s %s: %v", method, path, err)
 	}
-	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
-	if err != nil {
+	if err := errors.Join(err, resp.Body.Close()); err != nil {
 		n.t.Fatalf("%s %s: read the answer: %v", method, path, err)
 	}
 	return resp.StatusCode, resp.Header, string(b)

@@ -114,7 +114,7 @@ func (s *Store) writeLastState() {
 		err = s.active.file.SyncData()
 	}
 	if err != nil {
-		_ = s.setFailed(err)
+		_ = s.setFailed(err) // nobody waits for this write: Close and Err tell of it
 	}
 }
 

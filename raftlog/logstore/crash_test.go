@@ -267,8 +267,11 @@ func reopenAndCheck(mem vfs.FS, models map[string]*groupModel, under *step) erro
 		return err
 	}
 	cmd, err := g.Entry(dataflow.LogIndex(last + 1))
-	if err != nil || string(cmd) != "after" {
-		return fmt.Errorf("entry written after reopening: %q, %v", cmd, err)
+	if err != nil {
+		return fmt.Errorf("entry written after reopening: %w", err)
+	}
+	if string(cmd) != "after" {
+		return fmt.Errorf("entry written after reopening reads %q", cmd)
 	}
 	return nil
 }

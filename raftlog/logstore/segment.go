@@ -68,8 +68,7 @@ func (s *Store) createSegment() (*segment, error) {
 	}
 	seg.file = f
 	if err := s.initSegment(seg); err != nil {
-		_ = f.Close()
-		return nil, fmt.Errorf("create segment %d: %w", seg.seq, err)
+		return nil, fmt.Errorf("create segment %d: %w", seg.seq, errors.Join(err, f.Close()))
 	}
 	return seg, nil
 }

@@ -77,8 +77,7 @@ func Open(fs vfs.FS, dir string, opts Options) (*Store, error) {
 	}
 	s.mu.groups = make(map[string]*GroupLog)
 	if err := s.open(); err != nil {
-		s.closeFiles()
-		return nil, fmt.Errorf("open log store %s: %w", dir, err)
+		return nil, fmt.Errorf("open log store %s: %w", dir, errors.Join(err, s.closeFiles()))
 	}
 	go s.runCommits()
 	return s, nil

@@ -2,6 +2,7 @@ package rowfile
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -101,18 +102,19 @@ func (s *lineScanner) raw() ([]byte, error) {
 		}
 	}
 	b, err := s.in.ReadSlice('\n')
-	if err == bufio.ErrBufferFull {
+	if errors.Is(err, bufio.ErrBufferFull) {
 		s.long = append(s.long[:0], b...)
-		for err == bufio.ErrBufferFull && len(s.long) <= maxLine {
+		for errors.Is(err, bufio.ErrBufferFull) && len(s.long) <= maxLine {
 			b, err = s.in.ReadSlice('\n')
 			s.long = append(s.long, b...)
 		}
 		b = s.long
 	}
-	if err != nil && err != io.EOF && err != bufio.ErrBufferFull {
+	atEnd := errors.Is(err, io.EOF)
+	if err != nil && !atEnd && !errors.Is(err, bufio.ErrBufferFull) {
 		return nil, fmt.Errorf("read %s: %w", s.name, err)
 	}
-	if err == io.EOF && len(b) == 0 {
+	if atEnd && len(b) == 0 {
 		return nil, io.EOF
 	}
 	s.line++

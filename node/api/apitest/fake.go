@@ -273,7 +273,7 @@ func (f *Fake) Begin(_ context.Context, a api.Append) (api.Pending, error) {
 // plainLocked spreads single rows over the shards in turn.
 func (f *Fake) plainLocked(s *stream, a api.Append) (api.Pending, error) {
 	h := fnv.New64a()
-	_, _ = h.Write(batch.Encode(nil, a.Rows))
+	_, _ = h.Write(batch.Encode(nil, a.Rows)) // hashing does not fail
 	if k, ok := f.mu.keys[a.IdempotencyKey]; ok && a.IdempotencyKey != "" {
 		if k.digest != h.Sum64() {
 			return nil, dataflow.Errorf(dataflow.ReasonIdempotencyKeyReused, "the key came with other rows")
