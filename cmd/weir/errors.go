@@ -79,6 +79,9 @@ func (c *cli) report(ctx context.Context, err error) int {
 	if errors.As(err, &u) && hint == "" {
 		hint = "weir --help, or --help after a verb"
 	}
+	if u != nil { // mistakes in settings come together, a line each
+		message = strings.ReplaceAll(message, "\n", "\nerror: ")
+	}
 	fmt.Fprintf(c.stderr, "error: %s\n", message)
 	if e != nil && len(e.Violations) > 1 {
 		for _, v := range e.Violations {

@@ -66,7 +66,8 @@ func (c *cli) printPipeline(p *weirv1.Pipeline) error {
 	field("pipeline", "%s (uid %d)", p.GetName(), p.GetUid())
 	field("state", "%s, incarnation %d, timeline %d", stateName(p.GetState()), p.GetIncarnation(), p.GetTimeline())
 	if f := p.GetFailure(); f != nil {
-		b.WriteString(failureText(f))
+		field("failure", "%s", strings.ReplaceAll(f.GetMessage(), "\n", "\n             "))
+		field("", "at %s; weir pipeline resume %s goes on, with --skip-failed-row without that row", timeText(f.GetAt()), p.GetName())
 	}
 	field("cut", "%s", cutLine(p.GetCut()))
 	field("created", "%s", timeText(p.GetCreatedAt()))
@@ -83,19 +84,6 @@ func (c *cli) printPipeline(p *weirv1.Pipeline) error {
 	b.WriteString("\n" + strings.TrimRight(p.GetSql(), "\n") + "\n")
 	_, err := c.stdout.Write([]byte(b.String()))
 	return err
-}
-
-// failureText says why a pipeline failed, and at which row.
-func failureText(f *weirv1.PipelineFailure) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%-12s %s\n", "failure", strings.ReplaceAll(f.GetMessage(), "\n", "\n             "))
-	if f.GetView() != "" {
-		fmt.Fprintf(&b, "%-12s view %s, line %d, column %d\n", "", f.GetView(), f.GetLine(), f.GetColumn())
-	}
-	if f.GetHasRow() {
-		fmt.Fprintf(&b, "%-12s stream %s, shard %d, offset %d: %s\n", "", f.GetStream(), f.GetShard(), f.GetOffset(), oneLine(f.GetRow()))
-	}
-	return b.String()
 }
 
 // printChanged prints what a pipeline is after a change, in one line.
