@@ -1,6 +1,7 @@
 package nodetest
 
 import (
+	"context"
 	"strings"
 	"time"
 
@@ -134,8 +135,43 @@ func (n *Node) WaitState(name string, want weirv1.PipelineState) *weirv1.Pipelin
 	}
 }
 
+// patient makes a call again while the pipeline recovers, as clients do.
+func patient[T any](ctx context.Context, call func() (T, error)) (T, error) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		r, err := call()
+		if Reason(err) != dataflow.ReasonPipelineRecovering {
+			return r, err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return r, err
+		}
+	}
+}
+
+// CrashDataflow makes the tasks of a pipeline fail, as soon as they run.
+func (n *Node) CrashDataflow(pipeline string) {
+	n.t.Helper()
+	ctx, cancel := n.patience()
+	defer cancel()
+	for {
+		n.WaitState(pipeline, weirv1.PipelineState_PIPELINE_STATE_RUNNING)
+		_, err := n.Pipelines().FailPipeline(ctx, &weirv1.FailPipelineRequest{Pipeline: pipeline})
+		if err == nil {
+			return
+		}
+		// After a restart the pipeline is RUNNING until its new incarnation begins.
+		if Reason(err) != dataflow.ReasonPipelineState {
+			n.t.Fatalf("crash the dataflow of %s: %v", pipeline, err)
+		}
+	}
+}
+
 // Get reads a row by key, whose values are written as text. ok is false when there is none.
-func (n *Node) Get(pipeline, table string, isolation weirv1.Read, key ...string) (row string, cut *weirv1.Cut, ok bool) {
+func (n *Node) Get(pipeline, table string, isolation Isolation, key ...string) (row string, cut *weirv1.Cut, ok bool) {
 	n.t.Helper()
 	ctx, cancel := n.patience()
 	defer cancel()
@@ -143,7 +179,9 @@ func (n *Node) Get(pipeline, table string, isolation weirv1.Read, key ...string)
 	for _, v := range key {
 		k.Values = append(k.Values, &weirv1.Value{Kind: &weirv1.Value_Literal{Literal: v}})
 	}
-	r, err := n.Queries().Get(ctx, &weirv1.GetRequest{Pipeline: pipeline, Table: table, Key: k, Isolation: isolation})
+	r, err := patient(ctx, func() (*weirv1.GetResponse, error) {
+		return n.Queries().Get(ctx, &weirv1.GetRequest{Pipeline: pipeline, Table: table, Key: k, Isolation: isolation})
+	})
 	switch {
 	case err == nil:
 		return string(r.GetRow()), r.GetCut(), true
@@ -156,13 +194,13 @@ func (n *Node) Get(pipeline, table string, isolation weirv1.Read, key ...string)
 }
 
 // Scan reads a whole table in key order, page by page.
-func (n *Node) Scan(pipeline, table string, isolation weirv1.Read) (rows []string, cut *weirv1.Cut) {
+func (n *Node) Scan(pipeline, table string, isolation Isolation) (rows []string, cut *weirv1.Cut) {
 	n.t.Helper()
 	ctx, cancel := n.patience()
 	defer cancel()
 	req := &weirv1.ScanRequest{Pipeline: pipeline, Table: table, Isolation: isolation, Limit: dataflow.MaxPageRows}
 	for {
-		r, err := n.Queries().Scan(ctx, req)
+		r, err := patient(ctx, func() (*weirv1.ScanResponse, error) { return n.Queries().Scan(ctx, req) })
 		if err != nil {
 			n.t.Fatalf("scan %s.%s: %v", pipeline, table, err)
 		}
@@ -177,16 +215,25 @@ func (n *Node) Scan(pipeline, table string, isolation weirv1.Read) (rows []strin
 }
 
 // Query runs a SELECT and returns all of its rows.
-func (n *Node) Query(sql string, isolation weirv1.Read) *weirv1.QueryResponse {
+func (n *Node) Query(sql string, isolation Isolation) *weirv1.QueryResponse {
 	n.t.Helper()
+	r, err := n.TryQuery(sql, isolation)
+	if err != nil {
+		n.t.Fatalf("query: %v\n%s", err, sql)
+	}
+	return r
+}
+
+// TryQuery is Query for a SELECT that may be refused.
+func (n *Node) TryQuery(sql string, isolation Isolation) (*weirv1.QueryResponse, error) {
 	ctx, cancel := n.patience()
 	defer cancel()
 	req := &weirv1.QueryRequest{Sql: sql, Isolation: isolation, Limit: dataflow.MaxPageRows}
 	var all *weirv1.QueryResponse
 	for {
-		r, err := n.Queries().Query(ctx, req)
+		r, err := patient(ctx, func() (*weirv1.QueryResponse, error) { return n.Queries().Query(ctx, req) })
 		if err != nil {
-			n.t.Fatalf("query: %v\n%s", err, sql)
+			return nil, err
 		}
 		if all == nil {
 			all = r
@@ -194,7 +241,7 @@ func (n *Node) Query(sql string, isolation weirv1.Read) *weirv1.QueryResponse {
 			all.Rows = append(all.Rows, r.GetRows()...)
 		}
 		if r.GetNextPageToken() == "" {
-			return all
+			return all, nil
 		}
 		req.PageToken = r.GetNextPageToken()
 	}
