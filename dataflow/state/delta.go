@@ -58,6 +58,13 @@ type deltaOrder struct {
 // NewDeltaWriter returns an empty writer.
 func NewDeltaWriter() *DeltaWriter { return &DeltaWriter{} }
 
+// Grow makes room for so many more changes with so many bytes of keys and values. Without it the writer grows by copying.
+func (w *DeltaWriter) Grow(changes, bytes int) {
+	w.arena = slices.Grow(w.arena, bytes)
+	w.entries = slices.Grow(w.entries, changes)
+	w.order = slices.Grow(w.order, changes)
+}
+
 // Add copies one change: the value of a key, or nil when the key was deleted. A key may come again: the last value
 // counts.
 func (w *DeltaWriter) Add(stage dataflow.StageID, key, val []byte) {

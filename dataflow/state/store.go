@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
@@ -84,9 +85,12 @@ func (f *failure) get() error {
 // park reports a failure that its caller cannot return, and does not return.
 func (f *failure) park(err error) {
 	f.set(err)
-	f.stuckOnce.Do(func() { close(f.stuck) })
+	f.abandon()
 	select {}
 }
+
+// abandon says that a goroutine is inside the store and may never come out.
+func (f *failure) abandon() { f.stuckOnce.Do(func() { close(f.stuck) }) }
 
 // isStuck reports whether the store must not be called any more.
 func (f *failure) isStuck() bool {
@@ -138,8 +142,9 @@ func openStore(cfg *Config) (s *store, m markers, err error) {
 		return nil, m, err
 	}
 	s.opts = storeOptions(cfg, s.fail)
+	opened := s // the named result is cleared when opening is given up
 	err = s.run(func() (err error) {
-		s.db, err = pebble.Open(dir, s.opts)
+		opened.db, err = pebble.Open(dir, opened.opts)
 		return err
 	})
 	if err != nil {
@@ -329,7 +334,8 @@ func (s *store) run(fn func() error) error {
 	}
 }
 
-// write runs fn as the one writer, unless the store has failed.
+// write runs fn as the one writer, unless the store has failed. When it fails meanwhile fn is given up: Pebble tries a
+// failed flush again for ever, and fn may be waiting for it.
 func (s *store) write(ctx context.Context, fn func() error) error {
 	if err := s.fail.get(); err != nil {
 		return err
@@ -342,7 +348,15 @@ func (s *store) write(ctx context.Context, fn func() error) error {
 		return s.fail.err
 	}
 	defer func() { <-s.writing }()
-	return s.run(fn)
+	done := make(chan error, 1)
+	go func() { done <- fn() }()
+	select {
+	case err := <-done:
+		return err
+	case <-s.fail.done:
+		s.fail.abandon()
+		return s.fail.err
+	}
 }
 
 // drop deletes all of a pipeline and leaves the marker that says so, durably. Open snapshots keep what they see.
@@ -370,21 +384,21 @@ func (s *store) fold(ctx context.Context, uid dataflow.PipelineUID, newestFirst 
 	if err := s.writeTable(ctx, path, uid, newestFirst, base, goOn); err != nil {
 		return errors.Join(fmt.Errorf("write %s: %w", path, err), s.discard(path))
 	}
-	var refused error
+	var begun atomic.Bool
 	err := s.write(ctx, func() error {
-		if refused = goOn(); refused != nil {
-			return nil
-		}
-		if err := s.db.Ingest(context.WithoutCancel(ctx), []string{path}); err != nil {
-			s.fail.set(fmt.Errorf("ingest %s: %w", path, err))
+		if err := goOn(); err != nil {
 			return err
 		}
-		return nil
+		begun.Store(true)
+		return s.db.Ingest(context.WithoutCancel(ctx), []string{path})
 	})
-	if err = errors.Join(err, refused); err != nil {
-		return errors.Join(err, s.discard(path))
+	if err == nil {
+		return nil
 	}
-	return nil
+	if begun.Load() {
+		s.fail.set(fmt.Errorf("ingest %s: %w", path, err))
+	}
+	return errors.Join(err, s.discard(path))
 }
 
 // discard removes a file that was not ingested, if it is there. What cannot be removed goes at the next open.
