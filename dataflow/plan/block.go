@@ -211,6 +211,14 @@ func (s *scope) has(name string) bool {
 	return false
 }
 
+// span returns where the expression stands, which is where it fails; at is where the column gets its name.
+func (o *output) span() sql.Span {
+	if o.ast == nil {
+		return o.at
+	}
+	return o.ast.Span()
+}
+
 func bindOutputs(b *binder, blk *block, items []sql.Item) error {
 	for _, it := range items {
 		x, err := b.bind(it.Expr)

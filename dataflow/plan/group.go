@@ -31,7 +31,7 @@ type aggregate struct {
 	text string // as in the query's result and in the plan
 	arg  expr.Expr
 	spec agg.Spec // Arg is set by whoever lays out the input
-	at   sql.Span
+	at   sql.Span // of the argument as it is written
 }
 
 // key returns the key column that e means, or nil.
@@ -62,6 +62,9 @@ func (g *grouping) add(b *binder, c *sql.Call, arg expr.Expr) (expr.Expr, error)
 	if arg != nil {
 		a.text = name + "(" + arg.String() + ")"
 		a.spec.ArgType = t
+		if len(c.Args) > 0 { // count(*) FILTER (…) has an argument that is not written
+			a.at = c.Args[0].Span()
+		}
 	}
 	for i, have := range g.aggs {
 		if have.text == a.text && have.spec == a.spec {

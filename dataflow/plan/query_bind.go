@@ -132,7 +132,7 @@ func (b *queryBinder) finish(l *level, blk *block) (dataflow.Schema, error) {
 		}
 		l.outputs.Exprs = append(l.outputs.Exprs, o.x)
 		l.outputs.Schema = append(l.outputs.Schema, dataflow.Column{Name: name, Type: o.x.Type()})
-		l.outputs.At = append(l.outputs.At, place(b.src, o.at))
+		l.outputs.At = append(l.outputs.At, place(b.src, o.span()))
 	}
 	b.q.levels = append(b.q.levels, l)
 	return l.outputs.Schema[:l.visible:l.visible], nil

@@ -151,7 +151,7 @@ func (r *rows) project(src *sql.Source, outputs []output) {
 	for _, o := range outputs {
 		p.Exprs = append(p.Exprs, o.x)
 		p.Schema = append(p.Schema, dataflow.Column{Name: o.name, Type: o.x.Type()})
-		p.At = append(p.At, place(src, o.at))
+		p.At = append(p.At, place(src, o.span()))
 		cols = append(cols, rowColumn{name: o.name, typ: o.x.Type(), at: o.at})
 	}
 	var key []int

@@ -48,7 +48,7 @@ func (b *builder) aggregateStage(name string, r *rows) *Stage {
 	}
 	for _, o := range outputs {
 		s.Output = append(s.Output, o.x)
-		s.OutputAt = append(s.OutputAt, place(b.src, o.at))
+		s.OutputAt = append(s.OutputAt, place(b.src, o.span()))
 		s.Schema = append(s.Schema, dataflow.Column{Name: o.name, Type: o.x.Type()})
 	}
 	for i, k := range blk.group.keys {
