@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -56,7 +57,7 @@ anything was.`,
 			return err
 		}
 		if cfg.Dir != "" {
-			fmt.Fprintf(c.stdout, "the data is in %s\n", cfg.Dir)
+			fmt.Fprintf(c.stdout, "the data is kept; %s server --data-dir %s serves it\n", c.program, filepath.Join(cfg.Dir, "data"))
 		}
 		if _, err := fmt.Fprintln(c.stdout, r); err != nil {
 			return err

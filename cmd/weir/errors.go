@@ -31,7 +31,16 @@ func usagef(format string, args ...any) error { return usage(fmt.Errorf(format, 
 // errReported says that the verb failed and has said so itself.
 var errReported = errors.New("already reported")
 
-// refused marks a plain failure that the verb has reported.
+// hinted adds to an error what the verb knows of it.
+type hinted struct {
+	err  error
+	hint string
+}
+
+func (e *hinted) Error() string { return e.err.Error() }
+func (e *hinted) Unwrap() error { return e.err }
+
+// exitCode returns the code that an error ends the program with.
 func exitCode(err error) int {
 	var u *usageError
 	var e *dataflow.Error
@@ -63,17 +72,20 @@ func (c *cli) report(ctx context.Context, err error) int {
 	if err == nil || errors.Is(err, errReported) {
 		return code
 	}
-	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		fmt.Fprintln(c.stderr, "error: interrupted")
-		return exitTryAgain
-	}
 	message, hint := err.Error(), ""
 	var e *dataflow.Error
-	if errors.As(err, &e) {
+	switch {
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		message, code = "interrupted", exitTryAgain
+	case errors.As(err, &e):
 		message, hint = e.Message, e.Hint
 		if e.Reason == dataflow.ReasonUnreachable && hint == "" {
 			hint = "start a server with weir server, or say where it is with --addr or WEIR_ADDR"
 		}
+	}
+	var h *hinted
+	if errors.As(err, &h) {
+		hint = strings.TrimPrefix(hint+"\n"+h.hint, "\n")
 	}
 	var u *usageError
 	if errors.As(err, &u) && hint == "" {

@@ -12,7 +12,7 @@ import (
 
 	weir "github.com/weirdb/weir/clients/go"
 	"github.com/weirdb/weir/cmd/weir/rowfile"
-	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/dataflow/batch"
 	"github.com/weirdb/weir/internal/wire"
 )
 
@@ -88,12 +88,18 @@ func (c *cli) ingest(ctx context.Context, w *weir.Client, stream, file string, f
 	}
 	watched := c.watchIngest(ctx, show, p, counted, size)
 	sendErr := sendRows(ctx, p, rows)
-	// What was read before a broken row is sent all the same: it is in order, and the next run finds it there.
-	closeErr := p.Close(ctx)
+	// What was read before a broken row or an interrupt is sent all the same: the next run finds it there.
+	flush, cancel := context.WithTimeout(context.WithoutCancel(ctx), interruptedFlush)
+	if ctx.Err() == nil {
+		cancel()
+		flush = ctx
+	}
+	closeErr := p.Close(flush)
+	cancel()
 	watched()
 	s := p.Stats()
 	if sendErr != nil || closeErr != nil {
-		return c.ingestFailed(errors.Join(closeErr, sendErr), stream, f, s)
+		return ingestFailed(errors.Join(sendErr, closeErr), stream, f, s)
 	}
 	if f.wait != "" && p.Token() != "" {
 		show.set("waiting until the rows are %s", f.wait)
@@ -117,18 +123,45 @@ func (c *cli) ingest(ctx context.Context, w *weir.Client, stream, file string, f
 	return err
 }
 
-// sendRows hands all rows to the producer.
+// interruptedFlush bounds how long an interrupted ingest waits for what it has sent.
+const interruptedFlush = 5 * time.Second
+
+// sendRows hands all rows to the producer. They are read ahead in a goroutine, which does not outlive ctx unless it is
+// in a read that nothing can call off, as of a terminal; then it ends with the process.
 func sendRows(ctx context.Context, p *weir.Producer, in rowfile.Reader) error {
+	type read struct {
+		rows *batch.Batch
+		err  error
+	}
+	ahead := make(chan read, 2)
+	go func() {
+		defer close(ahead)
+		for {
+			b, err := in.Next()
+			select {
+			case ahead <- read{b, err}:
+			case <-ctx.Done():
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
 	for {
-		b, err := in.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if err := p.Append(ctx, b); err != nil {
-			return err
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case r := <-ahead:
+			if errors.Is(r.err, io.EOF) {
+				return nil
+			}
+			if r.err != nil {
+				return r.err
+			}
+			if err := p.Append(ctx, r.rows); err != nil {
+				return err
+			}
 		}
 	}
 }
@@ -142,24 +175,12 @@ func ingested(stream string, s weir.ProducerStats, took time.Duration) string {
 }
 
 // ingestFailed adds to an error what has become of the rows.
-func (c *cli) ingestFailed(err error, stream string, f ingestFlags, s weir.ProducerStats) error {
+func ingestFailed(err error, stream string, f ingestFlags, s weir.ProducerStats) error {
 	again := "what was not acknowledged may be there or not; with --producer a second run counts every row once"
 	if f.producer != "" {
 		again = fmt.Sprintf("run it again with --producer %s: every row counts once", f.producer)
 	}
-	state := fmt.Sprintf("%s are in stream %s", rows(s.Appended+s.Duplicates+s.Skipped), stream)
-	var e *dataflow.Error
-	if !errors.As(err, &e) {
-		fmt.Fprintf(c.stderr, "%s; %s\n", state, again)
-		return err
-	}
-	out := *e
-	out.Violations = nil
-	if out.Hint != "" {
-		out.Hint += "\n"
-	}
-	out.Hint += state + "; " + again
-	return &out
+	return &hinted{err, fmt.Sprintf("%s are in stream %s; %s", rows(s.Appended+s.Duplicates+s.Skipped), stream, again)}
 }
 
 // openInput opens a file; - is standard input. size is 0 when it is not known.
