@@ -140,7 +140,7 @@ func (g *Group) raftConfig() *raft.Config {
 	rc.SnapshotThreshold = math.MaxUint64
 	rc.SnapshotInterval = 24 * time.Hour
 	rc.TrailingLogs = maxTrailingEntries
-	rc.Logger = newRaftLogger(g.cfg.Logger.With("log", g.cfg.Group))
+	rc.Logger = newRaftLogger(g.cfg.Logger.With("log", g.cfg.Group), g.cfg.alone())
 	return rc
 }
 

@@ -9,15 +9,19 @@ import (
 	"github.com/hashicorp/go-hclog"
 )
 
-// newRaftLogger returns a logger for hashicorp/raft that writes to l. The library is chatty: its Info is our Debug.
-func newRaftLogger(l *slog.Logger) hclog.Logger {
+// newRaftLogger returns a logger for hashicorp/raft that writes to l. The library is chatty: its Info is our Debug. In a
+// group of one its warnings are, too: it warns of having no leader before it elects itself, at every start.
+func newRaftLogger(l *slog.Logger, alone bool) hclog.Logger {
 	h := hclog.NewInterceptLogger(&hclog.LoggerOptions{Output: io.Discard, Level: hclog.Off})
-	h.RegisterSink(&slogSink{l})
+	h.RegisterSink(&slogSink{l: l, alone: alone})
 	return h
 }
 
 // slogSink hands hclog's records to slog.
-type slogSink struct{ l *slog.Logger }
+type slogSink struct {
+	l     *slog.Logger
+	alone bool
+}
 
 var _ hclog.SinkAdapter = (*slogSink)(nil)
 
@@ -27,7 +31,7 @@ func (s *slogSink) Accept(_ string, level hclog.Level, msg string, args ...any) 
 	switch {
 	case level >= hclog.Error:
 		lv = slog.LevelError
-	case level == hclog.Warn:
+	case level == hclog.Warn && !s.alone:
 		lv = slog.LevelWarn
 	case level < hclog.Info:
 		return // its Debug and Trace repeat what Info says
