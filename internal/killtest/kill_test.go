@@ -67,7 +67,9 @@ func TestNothingIsLostOrDoubledWhenTheServerIsKilled(t *testing.T) {
 		}
 	})
 	r := newRun(t, dir, *seed)
-	err = r.run(n)
+	if err = r.run(n); err != nil {
+		r.server.dump()
+	}
 	r.close()
 	t.Log("\n" + r.report())
 	if err != nil {

@@ -74,24 +74,26 @@ type dayFold struct {
 }
 
 type itemFold struct {
-	country         string // as a key
+	item            string // as a key
 	orders, amounts int64
 	balance         int64
 }
 
-func (f *itemFold) negative() bool { return f != nil && f.amounts > 0 && f.balance < 0 }
-
-type debtFold struct{ items, debt int64 }
+type debtFold struct{ countries, debt int64 }
 
 // orderFold is the model of orders.sql.
 type orderFold struct {
 	byDay  map[string]*dayFold
 	byItem map[string]*itemFold
-	inDebt map[string]*debtFold
+	inDebt map[string]*itemFold // those of byItem that are negative
+	debts  map[string]*debtFold // by item
 }
 
 func newOrderFold() *orderFold {
-	return &orderFold{byDay: make(map[string]*dayFold), byItem: make(map[string]*itemFold), inDebt: make(map[string]*debtFold)}
+	return &orderFold{
+		byDay: make(map[string]*dayFold), byItem: make(map[string]*itemFold),
+		inDebt: make(map[string]*itemFold), debts: make(map[string]*debtFold),
+	}
 }
 
 func keyText(s *string) string {
@@ -148,11 +150,11 @@ func (f *orderFold) applyDay(o order) {
 }
 
 func (f *orderFold) applyItem(o order) {
-	country := keyText(o.Country)
-	key := keyInt(o.Item) + "|" + country
+	item := keyInt(o.Item)
+	key := item + "|" + keyText(o.Country)
 	it := f.byItem[key]
 	if it == nil {
-		it = &itemFold{country: country}
+		it = &itemFold{item: item}
 		f.byItem[key] = it
 	}
 	f.debt(it, -1)
@@ -162,22 +164,27 @@ func (f *orderFold) applyItem(o order) {
 		it.balance += *o.Amount
 	}
 	f.debt(it, 1)
+	if it.amounts > 0 && it.balance < 0 {
+		f.inDebt[key] = it
+	} else {
+		delete(f.inDebt, key)
+	}
 }
 
-// debt puts an item into in_debt, or takes it out.
+// debt puts a row into debts, or takes it out.
 func (f *orderFold) debt(it *itemFold, sign int64) {
-	if !it.negative() {
+	if it.amounts == 0 || it.balance >= -100 {
 		return
 	}
-	d := f.inDebt[it.country]
+	d := f.debts[it.item]
 	if d == nil {
 		d = &debtFold{}
-		f.inDebt[it.country] = d
+		f.debts[it.item] = d
 	}
-	d.items += sign
+	d.countries += sign
 	d.debt += sign * it.balance
-	if d.items == 0 {
-		delete(f.inDebt, it.country)
+	if d.countries == 0 {
+		delete(f.debts, it.item)
 	}
 }
 
@@ -207,11 +214,17 @@ func (f *orderFold) row(table, key string) (string, bool) {
 		}
 		return fmt.Sprintf("%s|%d|%s", key, it.orders, nullable(it.balance, it.amounts)), true
 	case "in_debt":
-		d, ok := f.inDebt[key]
+		it, ok := f.inDebt[key]
 		if !ok {
 			return "", false
 		}
-		return fmt.Sprintf("%s|%d|%d", key, d.items, d.debt), true
+		return fmt.Sprintf("%s|%d", key, it.balance), true
+	case "debts":
+		d, ok := f.debts[key]
+		if !ok {
+			return "", false
+		}
+		return fmt.Sprintf("%s|%d|%d", key, d.countries, d.debt), true
 	}
 	panic("no table " + table)
 }
@@ -224,6 +237,8 @@ func (f *orderFold) keys(table string) iter.Seq[string] {
 		return maps.Keys(f.byItem)
 	case "in_debt":
 		return maps.Keys(f.inDebt)
+	case "debts":
+		return maps.Keys(f.debts)
 	}
 	panic("no table " + table)
 }
@@ -242,7 +257,7 @@ func (f *orderFold) grown(table, key string) int64 {
 	return 0
 }
 
-// totals returns what totalsSQL asks for: of by_day and by_item rows and orders, of in_debt rows and items.
+// totals returns what totalsSQL asks for: the rows, and the sum of a column.
 func (f *orderFold) totals(table string) string {
 	var rows, sum int64
 	for key := range f.keys(table) {
@@ -253,7 +268,9 @@ func (f *orderFold) totals(table string) string {
 		case "by_item":
 			sum += f.byItem[key].orders
 		case "in_debt":
-			sum += f.inDebt[key].items
+			sum += f.inDebt[key].balance
+		case "debts":
+			sum += f.debts[key].countries
 		}
 	}
 	return fmt.Sprintf("%d|%s", rows, nullable(sum, rows))

@@ -238,8 +238,12 @@ func (r *reader) scanPart(ctx context.Context, t *table, a *audit) error {
 		return r.scan(ctx, t, a, weir.ScanRange{Equal: key[:1]}, "scan of "+first, 1000,
 			func(k string) bool { return strings.HasPrefix(k, first+"|") })
 	}
-	if key[0].Null || key[0].Str == "" {
-		return nil
+	if key[0].Type != dataflow.TypeText {
+		from := r.rng.Int64N(items)
+		to := from + r.rng.Int64N(items)
+		s := weir.ScanRange{From: new(dataflow.BigInt(from)), To: new(dataflow.BigInt(to))}
+		return r.scan(ctx, t, a, s, fmt.Sprintf("scan from %d to %d", from, to), 1000,
+			func(k string) bool { n, err := strconv.ParseInt(k, 10, 64); return err == nil && n >= from && n < to })
 	}
 	_, size := utf8.DecodeRuneInString(key[0].Str)
 	prefix := key[0].Str[:size]
@@ -322,7 +326,7 @@ func (r *reader) key(t *table) (dataflow.Row, string) {
 		}
 		day := firstDay.AddDate(0, 0, r.rng.IntN(days+2))
 		return dataflow.Row{country, dataflow.Timestamp(day.UnixMicro())}, c + "|" + keyTime(&day)
-	case "by_item":
+	case "by_item", "in_debt":
 		country, c := r.country()
 		if r.rng.IntN(15) == 0 {
 			return dataflow.Row{dataflow.NullValue(dataflow.TypeBigInt), country}, null + "|" + c
@@ -330,8 +334,11 @@ func (r *reader) key(t *table) (dataflow.Row, string) {
 		item := int64(r.rng.IntN(items + 5))
 		return dataflow.Row{dataflow.BigInt(item), country}, keyInt(&item) + "|" + c
 	}
-	country, c := r.country()
-	return dataflow.Row{country}, c
+	if r.rng.IntN(15) == 0 {
+		return dataflow.Row{dataflow.NullValue(dataflow.TypeBigInt)}, null
+	}
+	item := int64(r.rng.IntN(items + 5))
+	return dataflow.Row{dataflow.BigInt(item)}, keyInt(&item)
 }
 
 func (r *reader) country() (dataflow.Value, string) {
@@ -389,6 +396,9 @@ func (p *plainAsker) scan(ctx context.Context, t *table, s weir.ScanRange, limit
 	req := &weirv1.ScanRequest{Pipeline: t.pipeline, Table: t.name, Prefix: s.Prefix, Limit: int32(limit), Isolation: p.isolation}
 	if s.Equal != nil {
 		req.Equal = wire.Key(s.Equal)
+	}
+	if s.From != nil {
+		req.From, req.To = wire.Value(*s.From), wire.Value(*s.To)
 	}
 	var rows [][]byte
 	var cut *weirv1.Cut

@@ -2,6 +2,7 @@ package killtest
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -84,8 +85,9 @@ func (r *run) report() string {
 		fmt.Fprintf(&b, "%-10s %8d %8d %10d\n", p, r.hits[p], r.aims[p], r.entered[p])
 	}
 	fmt.Fprintf(&b, "%-10s %8d\n\n", "none", r.idle)
-	for who, rows := range r.acknowledged() {
-		fmt.Fprintf(&b, "%-10s %8d rows acknowledged, %d in the log\n", who, rows, r.logOf(who).reader.count(who))
+	acked := r.acknowledged()
+	for _, who := range slices.Sorted(maps.Keys(acked)) {
+		fmt.Fprintf(&b, "%-10s %8d rows acknowledged, %d in the log\n", who, acked[who], r.logOf(who).reader.count(who))
 	}
 	fmt.Fprintf(&b, "\n%d committed and %d live answers compared with the model, in %d comparisons that took %s\n",
 		r.answers(false), r.answers(true), r.comparisons, r.comparing.Round(time.Second/10))

@@ -177,6 +177,18 @@ func (s *server) stop() error {
 	return nil
 }
 
+// dump has the process, if it runs, write the stacks of its goroutines to its log and end.
+func (s *server) dump() {
+	s.expected.Store(true)
+	if s.cmd == nil || s.cmd.Process.Signal(syscall.SIGQUIT) != nil {
+		return
+	}
+	select {
+	case <-s.exited:
+	case <-time.After(5 * time.Second):
+	}
+}
+
 // close ends the process if it runs, and releases what belongs to it.
 func (s *server) close() {
 	if s.cmd != nil {

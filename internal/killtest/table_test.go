@@ -62,9 +62,12 @@ func tables() []*table {
 		{pipeline: "orders", name: "by_item", keys: 2, grows: 2,
 			columns:   []column{{"item", numberColumn}, {"country", textColumn}, {"orders", numberColumn}, {"balance", numberColumn}},
 			totalsSQL: "SELECT count(*) AS rows, sum(orders) AS total FROM orders.by_item"},
-		{pipeline: "orders", name: "in_debt", keys: 1, grows: -1,
-			columns:   []column{{"country", textColumn}, {"items", numberColumn}, {"debt", numberColumn}},
-			totalsSQL: "SELECT count(*) AS rows, sum(items) AS total FROM orders.in_debt"},
+		{pipeline: "orders", name: "in_debt", keys: 2, grows: -1,
+			columns:   []column{{"item", numberColumn}, {"country", textColumn}, {"balance", numberColumn}},
+			totalsSQL: "SELECT count(*) AS rows, sum(balance) AS total FROM orders.in_debt"},
+		{pipeline: "orders", name: "debts", keys: 1, grows: -1,
+			columns:   []column{{"item", numberColumn}, {"countries", numberColumn}, {"debt", numberColumn}},
+			totalsSQL: "SELECT count(*) AS rows, sum(countries) AS total FROM orders.debts"},
 	}
 }
 

@@ -23,9 +23,15 @@ SELECT item, country, count(*) AS orders, sum(amount) AS balance
 FROM orders
 GROUP BY item, country;
 
--- A view over a view: an item leaves it when its balance is no longer negative, and a country with its last item.
+-- A view over a view, with its key: a row leaves it when the balance is no longer negative.
 CREATE MATERIALIZED VIEW in_debt AS
-SELECT country, count(*) AS items, sum(balance) AS debt
+SELECT item, country, balance
 FROM by_item
-WHERE balance < 0
-GROUP BY country;
+WHERE balance < 0;
+
+-- A view over that: a group goes with its last row.
+CREATE MATERIALIZED VIEW debts AS
+SELECT item, count(*) AS countries, sum(balance) AS debt
+FROM in_debt
+WHERE balance < -100
+GROUP BY item;
