@@ -75,10 +75,24 @@ func (c *Client) retryFor(ctx context.Context, d time.Duration, safe retrySafety
 			return err
 		}
 		d := wait.after(retryAfter(err))
-		if time.Now().Add(d).After(deadline) || sleep(ctx, d) != nil {
+		if time.Now().Add(d).After(deadline) {
 			return err
 		}
+		if ended := sleep(ctx, d); ended != nil {
+			return because(err, ended)
+		}
 	}
+}
+
+// because gives an error of a try the cause that there was no other try.
+func because(err, cause error) error {
+	var e *dataflow.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	again := *e
+	again.Err = cause
+	return &again
 }
 
 func retryAfter(err error) time.Duration {

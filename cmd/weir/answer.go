@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bufio"
+	"errors"
 	"fmt"
 
 	weir "github.com/weirdb/weir/clients/go"
@@ -36,19 +38,26 @@ func (c *cli) printCut(cut *weirv1.Cut) error {
 	return err
 }
 
+// outputBuffer is enough for a page of small rows.
+const outputBuffer = 64 << 10
+
 // printRows prints the answer of scan and query: in JSON one row per line, then a line with the cut, which says that
 // the answer is complete.
 func (c *cli) printRows(r *weir.Rows) error {
 	if c.json() {
+		out := bufio.NewWriterSize(c.stdout, outputBuffer)
 		for row := range r.All() {
-			if err := c.printLine(row); err != nil {
+			if _, err := out.Write(append(row, '\n')); err != nil {
 				return err
 			}
 		}
 		if err := r.Err(); err != nil {
+			return errors.Join(err, out.Flush())
+		}
+		if _, err := out.Write(append(wire.AppendCutJSON([]byte(`{"cut":`), r.Cut()), '}', '\n')); err != nil {
 			return err
 		}
-		return c.printLine(append(wire.AppendCutJSON([]byte(`{"cut":`), r.Cut()), '}'))
+		return out.Flush()
 	}
 	var t *table
 	if cols := r.Columns(); len(cols) > 0 {

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -128,19 +130,22 @@ func (t *table) line(b *bytes.Buffer, cells []cell) {
 
 // rowCells returns the names and values of a row's JSON object, in its order.
 func rowCells(row []byte) (names []string, cells []cell, err error) {
+	bad := func(err error) ([]string, []cell, error) {
+		return nil, nil, fmt.Errorf("read a row of the answer: %w", err)
+	}
 	dec := json.NewDecoder(bytes.NewReader(row))
 	dec.UseNumber()
-	if _, err := dec.Token(); err != nil { // {
-		return nil, nil, fmt.Errorf("read a row of the answer: %w", err)
+	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
+		return bad(cmp.Or(err, errors.New("it is not an object")))
 	}
 	for dec.More() {
 		name, err := dec.Token()
 		if err != nil {
-			return nil, nil, fmt.Errorf("read a row of the answer: %w", err)
+			return bad(err)
 		}
 		var v any
 		if err := dec.Decode(&v); err != nil {
-			return nil, nil, fmt.Errorf("read a row of the answer: %w", err)
+			return bad(err)
 		}
 		names = append(names, fmt.Sprint(name))
 		switch v := v.(type) {
@@ -153,6 +158,9 @@ func rowCells(row []byte) (names []string, cells []cell, err error) {
 		default:
 			cells = append(cells, text(fmt.Sprint(v)))
 		}
+	}
+	if _, err := dec.Token(); err != nil { // }
+		return bad(err)
 	}
 	return names, cells, nil
 }

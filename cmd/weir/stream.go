@@ -1,8 +1,11 @@
 package main
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -114,27 +117,34 @@ With -o json: {"shard":…,"offset":…,"append_time":…,"row":{…}} per line.
 	choose(cmd, &numbers, "numbers", "", "json", "print BIGINT and NUMERIC in JSON as numbers or as strings", "json", "string")
 	return c.clientVerb(cmd, cobra.ExactArgs(1), func(ctx context.Context, w *weir.Client, args []string) error {
 		r.Stream, r.NumbersAsStrings = args[0], numbers == "string"
+		out := bufio.NewWriterSize(c.stdout, outputBuffer)
 		for row, err := range w.ReadStream(ctx, r) {
 			if err != nil {
 				if r.Follow && ctx.Err() != nil { // this is how following ends
-					return nil
+					err = nil
 				}
+				return errors.Join(err, out.Flush())
+			}
+			if err := c.printStreamRow(out, row); err != nil {
 				return err
 			}
-			if err := c.printStreamRow(row); err != nil {
-				return err
+			if r.Follow { // somebody waits for this row
+				if err := out.Flush(); err != nil {
+					return err
+				}
 			}
 		}
-		return nil
+		return out.Flush()
 	})
 }
 
 // printStreamRow prints a row as it comes: a table would have to wait for the widths.
-func (c *cli) printStreamRow(r *weirv1.StreamRow) error {
+func (c *cli) printStreamRow(out io.Writer, r *weirv1.StreamRow) error {
 	if c.json() {
-		return c.printJSON(r)
+		_, err := out.Write(append(wire.AppendJSON(nil, r), '\n'))
+		return err
 	}
-	_, err := fmt.Fprintf(c.stdout, "%d:%d  %s  %s\n", r.GetShard(), r.GetOffset(), timeText(r.GetAppendTime()), r.GetRow())
+	_, err := fmt.Fprintf(out, "%d:%d  %s  %s\n", r.GetShard(), r.GetOffset(), timeText(r.GetAppendTime()), r.GetRow())
 	return err
 }
 
