@@ -56,8 +56,11 @@ func (rt *route) compute(b *batch.Batch, skip batch.Bitmap) (*batch.Batch, []ope
 	return rt.chain.Run(b, skip, &rt.env)
 }
 
-// send splits a batch that the chain has computed by key group and sends each shard its rows.
+// send splits a batch that the chain has computed by key group and sends each shard its rows. Their append times stay
+// behind: the chain was the last to ask for them, and the source uses their memory again.
 func (rt *route) send(ctx context.Context, b *batch.Batch) error {
+	b = b.WithCols(b.Schema, b.Cols)
+	b.AppendTime = nil
 	rt.hashes, rt.keyBuf = operator.HashKeys(rt.hashes[:0], rt.keyBuf, b, len(rt.stage.Key))
 	if rt.pre != nil && rt.pre.Enabled() {
 		return rt.sendPartials(ctx, b)
@@ -93,19 +96,25 @@ func (rt *route) sendPartials(ctx context.Context, b *batch.Batch) error {
 	if err != nil {
 		return err
 	}
-	parts := make([]*exchange.Partials, len(rt.edges))
+	for i := range rt.sel {
+		rt.sel[i] = rt.sel[i][:0]
+	}
 	for i, h := range hashes {
 		s := dataflow.ShardOf(dataflow.KeyGroupOf(h), len(rt.edges))
-		p := parts[s]
-		if p == nil {
-			p = &exchange.Partials{}
-			parts[s] = p
-		}
-		p.Hashes, p.Keys, p.Accs = append(p.Hashes, h), append(p.Keys, keys[i]), append(p.Accs, accs[i])
+		rt.sel[s] = append(rt.sel[s], int32(i))
 	}
-	for s, p := range parts {
-		if p == nil {
+	// The shards' parts lie one behind the other in the same memory.
+	slices := make([][]byte, 2*len(hashes))
+	byShard, n := make([]uint64, len(hashes)), 0
+	for s, sel := range rt.sel {
+		if len(sel) == 0 {
 			continue
+		}
+		from, to := n, n+len(sel)
+		n = to
+		p := &exchange.Partials{Hashes: byShard[from:to:to], Keys: slices[2*from : from+to : from+to], Accs: slices[from+to : 2*to : 2*to]}
+		for at, i := range sel {
+			p.Hashes[at], p.Keys[at], p.Accs[at] = hashes[i], keys[i], accs[i]
 		}
 		if err := rt.edges[s].Send(ctx, exchange.Message{Kind: exchange.KindPartials, Partials: p}); err != nil {
 			return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,6 +30,8 @@ type source struct {
 	routes []*route
 	writer *checkpoint.Writer
 	pseudo bool // some route reads _append_time, _shard or _offset
+
+	times []int64 // scratch of stamp
 
 	pos     atomic.Uint64 // next offset to read; written by the task alone
 	skipped uint64        // rows left out since the pipeline's beginning
@@ -194,14 +197,18 @@ func (s *source) take(ctx context.Context, r Rows) error {
 // stamp gives the batch its place in the stream, its append time, and the pseudo columns when a route reads them.
 func (s *source) stamp(b *batch.Batch, first dataflow.Offset, appendTime int64) {
 	b.Stream, b.Shard, b.FirstOffset = s.at.Stream, s.at.Shard, first
-	times := make([]int64, b.N)
-	for i := range times {
-		times[i] = appendTime
+	// The memory is used for every batch: routes do not pass append times on.
+	if cap(s.times) < b.N {
+		s.times = make([]int64, b.N)
 	}
-	b.AppendTime = times
+	b.AppendTime = s.times[:b.N]
+	for i := range b.AppendTime {
+		b.AppendTime[i] = appendTime
+	}
 	if !s.pseudo {
 		return
 	}
+	times := slices.Clone(b.AppendTime) // a column may be passed on
 	shard, offset := make([]int64, b.N), make([]int64, b.N)
 	for i := range b.N {
 		shard[i], offset[i] = int64(s.at.Shard), int64(first)+int64(i)
@@ -261,11 +268,7 @@ func (s *source) feed(ctx context.Context, b *batch.Batch) error {
 			skip[i] |= bad[i]
 		}
 	}
-	for i := range b.N {
-		if skip.Get(i) {
-			s.skipped++
-		}
-	}
+	s.skipped += uint64(skip.Count())
 	for i, rt := range s.routes {
 		if outs[i].N == 0 {
 			continue
