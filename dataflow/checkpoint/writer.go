@@ -2,8 +2,10 @@ package checkpoint
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/state"
@@ -64,6 +66,8 @@ type Writer struct {
 	mu struct {
 		sync.Mutex
 		open []*attempt // oldest first; bounded by the attempts that barriers are under way for
+		// changes and bytes are the size of the last complete attempt's delta: the next is likely to be like it.
+		changes, bytes int
 	}
 	ready chan *attempt // complete attempts, in order
 }
@@ -117,6 +121,7 @@ func (w *Writer) attemptLocked(n dataflow.CheckpointID) *attempt {
 		}
 	}
 	a := &attempt{id: n, positions: make(dataflow.Positions), delta: state.NewDeltaWriter()}
+	a.delta.Grow(w.mu.changes, w.mu.bytes)
 	w.mu.open = append(w.mu.open, a)
 	return a
 }
@@ -160,6 +165,7 @@ func (w *Writer) Add(ctx context.Context, n dataflow.CheckpointID, stage dataflo
 		return fmt.Errorf("attempt %d is complete on shard %d before an older one, or without its positions", n, w.cfg.Shard)
 	}
 	w.mu.open = w.mu.open[1:]
+	w.mu.changes, w.mu.bytes = a.delta.Len(), a.delta.Bytes()
 	w.mu.Unlock()
 	select {
 	case w.ready <- a:
@@ -198,15 +204,46 @@ func (w *Writer) write(ctx context.Context, a *attempt, ack *Ack) error {
 	id := dataflow.DeltaID{Pipeline: w.cfg.Pipeline, Incarnation: w.cfg.Incarnation, Seq: ack.Seq}
 	chunks, digest, err := a.delta.Finish(func(chunk int, data []byte) error {
 		ack.Bytes += int64(len(data))
-		return w.cfg.Log.AppendDelta(ctx, id, chunk, data)
+		return persist(ctx, func() error { return w.cfg.Log.AppendDelta(ctx, id, chunk, data) })
 	})
 	if err != nil {
 		return err
 	}
-	index, err := w.cfg.Log.EndDelta(ctx, id, chunks, uint64(digest))
+	var index dataflow.LogIndex
+	err = persist(ctx, func() (err error) {
+		index, err = w.cfg.Log.EndDelta(ctx, id, chunks, uint64(digest))
+		return err
+	})
 	if err != nil {
 		return err
 	}
 	ack.Digest, ack.Index = uint64(digest), index
 	return nil
+}
+
+// persistPause is the pause before an entry is proposed again, when the log does not say.
+const persistPause = 20 * time.Millisecond
+
+// persist proposes an entry until the log has an answer. A full queue passes: ingest is refused for it, a running
+// pipeline's delta waits. An unknown outcome is asked again: the log recognises a chunk or an end that it has.
+func persist(ctx context.Context, propose func() error) error {
+	for {
+		err := propose()
+		var e *dataflow.Error
+		if !errors.As(err, &e) {
+			return err
+		}
+		if k := e.Reason.Kind(); k != dataflow.KindOverloaded && k != dataflow.KindUnknown {
+			return err
+		}
+		pause := e.RetryAfter
+		if pause <= 0 {
+			pause = persistPause
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
