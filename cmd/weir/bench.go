@@ -40,6 +40,7 @@ writes CPU and allocation profiles there. all takes about five minutes, --quick 
   PROFILE=/tmp/profiles weir bench ingest`,
 		ValidArgs: append(bench.Names(), "all"),
 	}
+	cmd.Flags().StringVar(&cfg.Case, "case", "", "only cases that have these words in their names")
 	cmd.Flags().BoolVar(&cfg.Quick, "quick", false, "small and short: shows that it works, not how fast it is")
 	cmd.Flags().BoolVar(&cfg.Large, "large", false, "add engine cases of 20 million keys, which need some 10 GB of memory")
 	cmd.Flags().StringVar(&cfg.Dir, "dir", "", "where to make data directories, on the disk to be measured (default: the system's temporary directory)")

@@ -17,6 +17,8 @@ func Names() []string { return slices.Clone(names[:]) }
 type Config struct {
 	// Benchmarks are names of Names; empty = all.
 	Benchmarks []string
+	// Case leaves out the cases whose names do not have all of its words.
+	Case string
 	// Quick runs everything small and short: it shows that the benchmarks work, not how fast Weir is.
 	Quick bool
 	// Large adds engine cases with 20 million keys, which need some 10 GB of memory.

@@ -24,6 +24,9 @@ import (
 func (r *runner) engine(ctx context.Context) error {
 	for _, keys := range r.size.engine {
 		for _, k := range []keyKind{{keys: keys, text: true}, {keys: keys, text: true, zipf: true}, {keys: keys}, {keys: keys, zipf: true}} {
+			if !r.wants(k.String()) {
+				continue
+			}
 			f := &figures{bench: "engine", name: k.String()}
 			r.progress("engine %s: rows", k)
 			if err := r.engineCase(ctx, k, f); err != nil {
@@ -95,15 +98,18 @@ func (r *runner) engineCase(ctx context.Context, k keyKind, f *figures) (err err
 		}
 	}
 	r.progress("engine %s: measure", k)
-	var rate, allocs []float64
+	var rate, perCPU, allocs []float64
 	for range r.size.windows {
-		began, rows0, allocs0 := time.Now(), rows(rings), allocations()
+		began, rows0, allocs0, cpu0 := time.Now(), rows(rings), allocations(), cpuTime(os.Getpid())
 		if err := seen.watch(ctx, r.size.window); err != nil {
 			return err
 		}
 		did := float64(rows(rings) - rows0)
 		rate = append(rate, did/time.Since(began).Seconds())
 		allocs = append(allocs, float64(allocations()-allocs0)/did)
+		if cpu := cpuTime(os.Getpid()) - cpu0; cpu > 0 {
+			perCPU = append(perCPU, did/cpu.Seconds())
+		}
 	}
 	gate.set(gateShut)
 	if err := stop(); err != nil {
@@ -126,6 +132,7 @@ func (r *runner) engineCase(ctx context.Context, k keyKind, f *figures) (err err
 		return voidf("the pipeline was restarted while it was measured: it is in incarnation %d", p.GetIncarnation())
 	}
 	f.add("rows_per_second", "rows/s", rate...)
+	f.add("rows_per_cpu_second", "rows/s", perCPU...)
 	f.add("allocations_per_row", "allocations", allocs...)
 	f.addTimes("checkpoint", seen.took)
 	// Few keys are lost in what a node takes anyway.

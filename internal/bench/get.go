@@ -34,6 +34,9 @@ func (r *runner) get(ctx context.Context) (err error) {
 		for _, iso := range []dataflow.Isolation{dataflow.ReadCommitted, dataflow.ReadUncommitted} {
 			for _, batch := range []int{1, 100} {
 				g := &getter{s: s, isolation: iso, batch: batch}
+				if !r.wants(g.String()) {
+					continue
+				}
 				f := &figures{bench: "get", name: g.String()}
 				r.progress("get %s", g)
 				if err := g.measure(ctx, f); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"time"
 
@@ -26,6 +27,9 @@ func (r *runner) ingest(ctx context.Context) error {
 		name string
 		run  func(context.Context, *figures) error
 	}{{"plan=none", r.ingestAlone}, {"plan=counts", r.ingestWithPlan}} {
+		if !r.wants(c.name) {
+			continue
+		}
 		f := &figures{bench: "ingest", name: c.name}
 		r.progress("ingest %s", c.name)
 		if err := c.run(ctx, f); err != nil {
@@ -83,11 +87,17 @@ func (r *runner) ingestRates(ctx context.Context, s *session, f *figures) error 
 	if err := s.send(ctx, r.size.settle); err != nil { // warm up
 		return err
 	}
-	var rates, mbs, disk, ratios []float64
+	var rates, mbs, disk, ratios, nodeCPU, clientCPU []float64
 	for range r.size.windows {
+		sent, node, client := s.load.rows, cpuTime(s.node.cmd.Process.Pid), cpuTime(os.Getpid())
 		rate, err := s.maximum(ctx, r.size.window)
 		if err != nil {
 			return err
+		}
+		millions := float64(s.load.rows-sent) / 1e6
+		if n := cpuTime(s.node.cmd.Process.Pid) - node; n > 0 {
+			nodeCPU = append(nodeCPU, n.Seconds()/millions)
+			clientCPU = append(clientCPU, (cpuTime(os.Getpid())-client).Seconds()/millions)
 		}
 		r.progress("ingest: plain file")
 		plain, err := plainRate(r.dataDir(), int64(rate*rowBytes*r.size.window.Seconds()))
@@ -101,6 +111,8 @@ func (r *runner) ingestRates(ctx context.Context, s *session, f *figures) error 
 	f.add("megabytes_per_second", "MB/s", mbs...)
 	f.add("plain_file_megabytes_per_second", "MB/s", disk...)
 	f.add("ratio_to_plain_file", "ratio", ratios...)
+	f.add("node_cpu_per_million_rows", "s", nodeCPU...)
+	f.add("client_cpu_per_million_rows", "s", clientCPU...)
 
 	r.progress("ingest: half load")
 	var runs []latencies

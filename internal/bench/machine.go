@@ -81,6 +81,31 @@ func resident(pid int) int64 {
 	return n << 10
 }
 
+// clockTick is the unit of CPU times that Linux tells (USER_HZ).
+const clockTick = 10 * time.Millisecond
+
+// cpuTime returns the CPU time that a process has taken; 0 where the system does not tell.
+func cpuTime(pid int) time.Duration {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	// After the name in parentheses: state is field 3, utime and stime are fields 14 and 15.
+	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
+	if len(f) < 13 {
+		return 0
+	}
+	ticks := int64(0)
+	for _, v := range f[11:13] {
+		n, err := strconv.ParseInt(string(v), 10, 64)
+		if err != nil {
+			return 0
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * clockTick
+}
+
 // canarySyncs is how many small syncs show what the disk does: enough for a 99th percentile, few enough for a second.
 const canarySyncs = 200
 

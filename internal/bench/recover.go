@@ -15,6 +15,9 @@ import (
 func (r *runner) recover(ctx context.Context) error {
 	for _, keys := range r.size.recover {
 		f := &figures{bench: "recover", name: fmt.Sprintf("keys=%d", keys)}
+		if !r.wants(f.name) {
+			continue
+		}
 		if err := r.recoverCase(ctx, keys, f); err != nil {
 			return fmt.Errorf("%s: %w", f.name, err)
 		}

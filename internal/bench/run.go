@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 )
 
 // errVoid says that a benchmark ran and its result was wrong (B2).
@@ -67,6 +69,17 @@ func Run(ctx context.Context, cfg Config) (err error) {
 func (r *runner) dataDir() string {
 	r.dirs++
 	return filepath.Join(r.dir, fmt.Sprint(r.dirs))
+}
+
+// wants reports whether a case is to be run.
+func (r *runner) wants(name string) bool {
+	words := strings.Fields(name)
+	for _, w := range strings.Fields(r.cfg.Case) {
+		if !slices.Contains(words, w) {
+			return false
+		}
+	}
+	return true
 }
 
 // progress says what is under way.
