@@ -2,7 +2,6 @@ package weir
 
 import (
 	"context"
-	"crypto/rand"
 
 	"github.com/weirdb/weir/dataflow/batch"
 	"github.com/weirdb/weir/internal/wire"
@@ -16,8 +15,9 @@ type Append struct {
 	// Rows or JSON: the rows in columns, or one JSON object per line.
 	Rows *batch.Batch
 	JSON []byte
-	// IdempotencyKey makes the append repeatable by another process too. Empty: a random one, so that this call can be
-	// retried.
+	// IdempotencyKey makes the append repeatable, also by another process: the same key with the same rows is answered
+	// as before. Every shard remembers keys for a day, so they are for appends that matter, not for every row of a feed.
+	// Without one, an append whose outcome is unknown is not made again: the error says so.
 	IdempotencyKey string
 	// PreviousToken is a token of an earlier append; the answer's token covers that too.
 	PreviousToken string
@@ -26,11 +26,12 @@ type Append struct {
 // Append adds rows to a stream. They are checked as a whole before anything is written, and are on disk when it returns.
 func (c *Client) Append(ctx context.Context, a Append) (*weirv1.AppendResponse, error) {
 	req := &weirv1.AppendRequest{Stream: a.Stream, JsonRows: a.JSON, IdempotencyKey: a.IdempotencyKey, PreviousToken: a.PreviousToken}
-	if req.IdempotencyKey == "" {
-		req.IdempotencyKey = rand.Text()
-	}
 	if a.Rows != nil {
 		req.Batch = wire.EncodeColumns(a.Rows, 0, a.Rows.N)
 	}
-	return call(ctx, c, repeatable, c.ingest.Append, req)
+	safe := once
+	if a.IdempotencyKey != "" {
+		safe = repeatable
+	}
+	return call(ctx, c, safe, c.ingest.Append, req)
 }

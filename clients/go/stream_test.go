@@ -161,3 +161,41 @@ func TestWaitForATokenEndsWhenItIsCoveredOrCannotBe(t *testing.T) {
 		})
 	}
 }
+
+// fakeAppend takes plain appends, or loses the answer of the first.
+type fakeAppend struct {
+	weirv1.UnimplementedIngestServiceServer
+	calls  int
+	reason dataflow.Reason
+}
+
+// Append implements weirv1.IngestServiceServer.
+func (f *fakeAppend) Append(_ context.Context, r *weirv1.AppendRequest) (*weirv1.AppendResponse, error) {
+	if f.calls++; f.calls == 1 {
+		return nil, refused(dataflow.Errorf(f.reason, "first call"))
+	}
+	return &weirv1.AppendResponse{Rows: uint64(r.GetBatch().GetRows())}, nil
+}
+
+func TestPlainAppendsAreMadeAgainOnlyWhereThatIsSafe(t *testing.T) {
+	for _, c := range []struct {
+		key    string
+		reason dataflow.Reason
+		calls  int
+	}{
+		{"", dataflow.ReasonOutcomeUnknown, 1},
+		{"k", dataflow.ReasonOutcomeUnknown, 2},
+		{"", dataflow.ReasonOverloaded, 2},
+		{"", dataflow.ReasonRowInvalid, 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := &fakeAppend{reason: c.reason}
+			w, stop := serve(t, Config{}, func(s *grpc.Server) { weirv1.RegisterIngestServiceServer(s, f) })
+			defer stop()
+			r, err := w.Append(t.Context(), Append{Stream: "s", Rows: numbered(0, 3), IdempotencyKey: c.key})
+			if f.calls != c.calls || c.calls == 2 && (err != nil || r.GetRows() != 3) || c.calls == 1 && dataflow.ReasonOf(err) != c.reason {
+				t.Errorf("key %q, %s: %d calls, %v, %v", c.key, c.reason, f.calls, r, err)
+			}
+		})
+	}
+}

@@ -145,7 +145,8 @@ func TestKeysCrashPauseAndQuit(t *testing.T) {
 		t.Errorf("no command to paste in:\n%s", s)
 	}
 	out.await(t, `committed: cut [1-9]\d*, .* it never steps back`)
-	checkURL(t, strings.Trim(out.await(t, `curl (\S+)\r\n`)[1], "'"))
+	checkURL(t, out.await(t, `curl '(\S+rows/[^?']+)'\r\n`)[1])
+	checkURL(t, out.await(t, `curl '(\S+\?isolation=READ_UNCOMMITTED)'\r\n`)[1])
 	press <- 'c'
 	out.await(t, `crash 1: incarnation 2 goes on from the last cut`)
 	press <- 'p'

@@ -23,7 +23,8 @@ func (d *demo) introduce(grpcAddr, httpAddr string) error {
 	weir("get", table, page, "--isolation", "read-uncommitted")
 	weir("query", "SELECT page, views FROM "+table+" ORDER BY views DESC LIMIT 3")
 	weir("pipeline", "describe", pipeline)
-	fmt.Fprintf(&b, "  curl %s\n\n", quote(fmt.Sprintf("http://%s/v1/pipelines/%s/tables/by_page/rows/%s", httpAddr, pipeline, url.PathEscape(page))))
+	row := fmt.Sprintf("http://%s/v1/pipelines/%s/tables/by_page/rows/%s", httpAddr, pipeline, url.PathEscape(page))
+	fmt.Fprintf(&b, "  curl '%s'\n  curl '%s?isolation=READ_UNCOMMITTED'\n\n", row, row)
 	_, err := d.cfg.Out.Write([]byte(strings.ReplaceAll(b.String(), "\n", d.lineEnd())))
 	return err
 }
