@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/weirdb/weir/internal/wire"
 	weirv1 "github.com/weirdb/weir/proto/weir/v1"
@@ -33,6 +34,9 @@ func decodeRead(r *http.Request, v any, f *readBodyFields) (readParams, error) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return readParams{}, bad("", "the body could not be read whole")
+	}
+	if !utf8.Valid(body) { // encoding/json would put U+FFFD in its place
+		return readParams{}, bad("", "the body is not UTF-8")
 	}
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
