@@ -101,6 +101,11 @@ func (s *Service) ReadStream(ctx context.Context, r api.StreamRead, fn func(*bat
 	next := make(dataflow.Positions)
 	limits := make(dataflow.Positions) // the ends of now, unless the read follows
 	var shards []dataflow.ShardID
+	for id := range r.From {
+		if int(id) >= len(s.cfg.Shards) {
+			return nil, dataflow.Errorf(dataflow.ReasonRequestInvalid, "from: there is no shard %d: the group has %d", id, len(s.cfg.Shards))
+		}
+	}
 	for _, sh := range s.cfg.Shards {
 		from, named := r.From[sh.ID]
 		if r.Only && !named {
