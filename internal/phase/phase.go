@@ -20,10 +20,11 @@ const (
 	Publish               // a committed cut is being handed to the replicas
 	Merge                 // committed layers are being folded into the store, or their deltas settled
 	Snapshot              // a Raft log is being cut behind a snapshot
+	Trim                  // rows of a stream are being dropped
 	count
 )
 
-var names = [count]string{"restart", "recover", "append", "barrier", "delta", "commit", "publish", "merge", "snapshot"}
+var names = [count]string{"restart", "recover", "append", "barrier", "delta", "commit", "publish", "merge", "snapshot", "trim"}
 
 func (p Phase) String() string {
 	if p < count {

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/weirdb/weir/dataflow"
@@ -14,8 +15,7 @@ import (
 // are met a little late at the worst.
 const retentionEvery = 2 * time.Second
 
-// retentionLoop drops rows that are past their stream's retention or over its size and that no pipeline claims. Rows
-// claimed by a pipeline that lags behind by more than the grace go all the same.
+// retentionLoop trims the streams, and forgets what is only kept for pipelines that are gone.
 func (w *Worker) retentionLoop(ctx context.Context) error {
 	tick := time.NewTicker(retentionEvery)
 	defer tick.Stop()
@@ -26,55 +26,88 @@ func (w *Worker) retentionLoop(ctx context.Context) error {
 		case <-tick.C:
 		}
 		st := w.cfg.Meta.State()
-		for _, stream := range st.StreamList() {
-			claims := claimed(st, stream.ID)
-			for _, s := range w.cfg.Shards {
-				to, why := trimTo(stream, s, claims, len(w.cfg.Shards), time.Now())
-				if why == 0 {
-					continue
-				}
-				w.publisher.attempt(ctx, "trim stream", s, uint64(stream.ID), func(ctx context.Context) error {
-					return s.Log.TrimStream(ctx, stream.ID, to, why)
-				})
+		w.forget(st)
+		w.trim(ctx, st)
+	}
+}
+
+// trim drops rows that are past their stream's retention or over its size and that no pipeline claims. Rows claimed by a
+// pipeline that lags behind by more than the grace go all the same: it fails with POSITIONS_EXPIRED.
+func (w *Worker) trim(ctx context.Context, st *meta.State) {
+	for _, stream := range st.StreamList() {
+		claims := claimed(st, stream.ID)
+		var total int64
+		for _, s := range w.cfg.Shards {
+			_, _, bytes := s.Log.Range(stream.ID)
+			total += bytes
+		}
+		for _, s := range w.cfg.Shards {
+			to, why := trimTo(stream, s.Log, claims[s.ID], total, time.Now())
+			if why == 0 {
+				continue
 			}
+			w.publisher.attempt(ctx, "trim stream", s, uint64(stream.ID), func(ctx context.Context) error {
+				return s.Log.TrimStream(ctx, stream.ID, to, why)
+			})
 		}
 	}
 }
 
-// claimed returns, per shard of the stream, the first row that a pipeline still needs; absent = none is needed.
-func claimed(st *meta.State, id dataflow.StreamID) map[dataflow.ShardID]dataflow.Offset {
-	claims := make(map[dataflow.ShardID]dataflow.Offset)
+// unclaimed says that no pipeline needs any row.
+const unclaimed = dataflow.Offset(math.MaxUint64)
+
+// claimed returns, per shard, the first row of the stream that a pipeline still needs.
+func claimed(st *meta.State, id dataflow.StreamID) []dataflow.Offset {
+	claims := slices.Repeat([]dataflow.Offset{unclaimed}, st.Shards)
 	for _, h := range st.StreamHolders(id) {
 		for k, from := range h.Positions {
-			if old, ok := claims[k.Shard]; !ok || from < old {
-				claims[k.Shard] = from
-			}
+			claims[k.Shard] = min(claims[k.Shard], from)
 		}
 	}
 	return claims
 }
 
-// trimTo returns up to where a shard of the stream is to be trimmed, and why; 0 = not at all.
-func trimTo(stream *meta.Stream, s *Shard, claims map[dataflow.ShardID]dataflow.Offset, shards int, now time.Time) (dataflow.Offset, shard.TrimReason) {
-	start, _, _ := s.Log.Range(stream.ID)
-	claim, held := claims[s.ID]
-	if !held {
-		claim = math.MaxUint64
-	}
+// extent is what trimTo needs to know of the rows of a stream in a shard. *shard.Log implements it.
+type extent interface {
+	// Range returns the first offset kept, the end, and the bytes between.
+	Range(stream dataflow.StreamID) (start, end dataflow.Offset, bytes int64)
+	// OffsetAt returns the first row appended at a time (µs since 1970) or later.
+	OffsetAt(stream dataflow.StreamID, at int64) dataflow.Offset
+	// OffsetKeeping returns the first of the newest rows that take about so many bytes.
+	OffsetKeeping(stream dataflow.StreamID, bytes int64) dataflow.Offset
+}
+
+var _ extent = (*shard.Log)(nil)
+
+// trimTo returns up to where a shard of the stream is to be trimmed, and why; 0 = not at all. claim is the first row of
+// the shard that a pipeline needs, total the bytes of the stream in all shards.
+func trimTo(stream *meta.Stream, rows extent, claim dataflow.Offset, total int64, now time.Time) (dataflow.Offset, shard.TrimReason) {
+	start, _, bytes := rows.Range(stream.ID)
 	opts := stream.Options
+	before := func(age time.Duration) dataflow.Offset { return rows.OffsetAt(stream.ID, now.Add(-age).UnixMicro()) }
+	// Rows below to are to go; those below overdue although somebody needs them.
+	var to, overdue dataflow.Offset
+	why := shard.TrimReason(0)
 	if opts.Retention > 0 {
-		if to := s.Log.OffsetAt(stream.ID, now.Add(-opts.Retention-opts.Grace).UnixMicro()); to > start && to > claim {
-			return to, shard.TrimGrace
-		}
-		if to := min(claim, s.Log.OffsetAt(stream.ID, now.Add(-opts.Retention).UnixMicro())); to > start {
-			return to, shard.TrimAge
+		to, why = before(opts.Retention), shard.TrimAge
+		overdue = before(opts.Retention + opts.Grace)
+	}
+	if opts.MaxBytes > 0 && total > opts.MaxBytes {
+		// Each shard keeps the part that it has now.
+		keep := int64(float64(bytes) / float64(total) * float64(opts.MaxBytes))
+		if large := rows.OffsetKeeping(stream.ID, keep); large > to {
+			to, why = large, shard.TrimSize
+			overdue = max(overdue, min(large, before(opts.Grace)))
 		}
 	}
-	if opts.MaxBytes > 0 {
-		// Rows are spread evenly, or by a hash: an equal part per shard.
-		if to := min(claim, s.Log.OffsetKeeping(stream.ID, opts.MaxBytes/int64(shards))); to > start {
-			return to, shard.TrimSize
+	if to > claim {
+		// Somebody needs these rows, but not for longer than the grace.
+		if to = claim; overdue > claim {
+			to, why = overdue, shard.TrimGrace
 		}
 	}
-	return 0, 0
+	if to <= start {
+		return 0, 0
+	}
+	return to, why
 }

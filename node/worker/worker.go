@@ -59,14 +59,17 @@ type Worker struct {
 	cfg Config
 	mu  struct {
 		sync.Mutex
-		runs map[dataflow.PipelineUID]*Running
-		// fence holds the newest incarnation that was started or told to stop: older ones, and that one itself, are never
-		// started (again), also when a deposed leader still asks for it.
-		fence    map[dataflow.PipelineUID]dataflow.Incarnation
+		runs     map[dataflow.PipelineUID]*Running
+		fences   map[dataflow.PipelineUID]fence
 		appended chan struct{} // closed and replaced when a shard's log has applied something
 	}
 	publisher *publisher
 }
+
+// fence keeps incarnations of a pipeline from being started when it is too late, also when a deposed leader still asks for
+// it: each is started once, none after a newer one, and none that was told to stop, also not one that is being started at
+// that moment.
+type fence struct{ started, stopped dataflow.Incarnation }
 
 // Running is a pipeline's run on this node.
 type Running struct {
@@ -74,6 +77,8 @@ type Running struct {
 	Run         *task.Run
 	Plan        *plan.Plan
 	tables      map[tableRef]*state.Table
+	covered     coverage
+	end         func(dataflow.StreamShard) dataflow.Offset // where the rows end that the tasks read
 }
 
 type tableRef struct {
@@ -100,7 +105,7 @@ func New(cfg Config) *Worker {
 	cfg.Merge.ensureDefaults()
 	w := &Worker{cfg: cfg}
 	w.mu.runs = make(map[dataflow.PipelineUID]*Running)
-	w.mu.fence = make(map[dataflow.PipelineUID]dataflow.Incarnation)
+	w.mu.fences = make(map[dataflow.PipelineUID]fence)
 	w.mu.appended = make(chan struct{})
 	w.publisher = newPublisher(cfg)
 	return w
@@ -153,7 +158,7 @@ func (w *Worker) StopAll() {
 	}
 	w.mu.Unlock()
 	for _, r := range runs {
-		r.Run.Stop()
+		r.stop()
 	}
 }
 
@@ -178,21 +183,18 @@ func (w *Worker) Live(uid dataflow.PipelineUID) *Running {
 func (w *Worker) Start(ctx context.Context, uid dataflow.PipelineUID, inc dataflow.Incarnation, base *dataflow.CheckpointCommit, step func(coordinator.Event)) error {
 	w.cfg.Phases.Enter(phase.Recover)
 	defer w.cfg.Phases.Leave(phase.Recover)
-	w.Stop(uid, inc-1)
 	st := w.cfg.Meta.State()
 	p := st.Pipelines[uid]
-	w.mu.Lock()
-	fenced := inc <= w.mu.fence[uid]
-	w.mu.fence[uid] = max(inc, w.mu.fence[uid])
-	w.mu.Unlock()
-	if fenced || p == nil || p.Incarnation != inc {
-		return fmt.Errorf("start incarnation %d of pipeline %d: %w", inc, uid, meta.ErrStaleIncarnation)
+	if p == nil || p.Incarnation != inc || !w.begin(uid, inc) {
+		return stale(uid, inc)
 	}
+	w.Stop(uid, inc-1)
 	prog, err := w.cfg.Catalog.Program(st, p)
 	if err != nil {
 		return err
 	}
-	run := &Running{Incarnation: inc, Plan: prog.Plan, tables: make(map[tableRef]*state.Table)}
+	run := &Running{Incarnation: inc, Plan: prog.Plan, tables: make(map[tableRef]*state.Table), end: w.End}
+	run.covered.mu.known = base.Positions
 	for _, stage := range prog.Plan.Stages {
 		for _, s := range w.cfg.Shards {
 			run.tables[tableRef{stage.ID, s.ID}] = state.NewTable()
@@ -231,18 +233,40 @@ func (w *Worker) Start(ctx context.Context, uid dataflow.PipelineUID, inc datafl
 	if run.Run, err = task.Start(cfg); err != nil {
 		return err
 	}
-	w.mu.Lock()
-	fenced = inc < w.mu.fence[uid]
-	if !fenced {
-		w.mu.runs[uid] = run
-	}
-	w.mu.Unlock()
-	if fenced {
-		run.Run.Stop()
-		return fmt.Errorf("start incarnation %d of pipeline %d: %w", inc, uid, meta.ErrStaleIncarnation)
+	if !w.register(uid, run) {
+		run.stop()
+		return stale(uid, inc)
 	}
 	w.cfg.Logger.Info("pipeline runs", "pipeline", p.Name, "incarnation", inc, "base", base.ID, "keys", keys, "took", time.Since(began))
 	return nil
+}
+
+func stale(uid dataflow.PipelineUID, inc dataflow.Incarnation) error {
+	return fmt.Errorf("start incarnation %d of pipeline %d: %w", inc, uid, meta.ErrStaleIncarnation)
+}
+
+// begin passes the fence, once per incarnation.
+func (w *Worker) begin(uid dataflow.PipelineUID, inc dataflow.Incarnation) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f := w.mu.fences[uid]
+	if inc <= f.started || inc <= f.stopped {
+		return false
+	}
+	f.started = inc
+	w.mu.fences[uid] = f
+	return true
+}
+
+// register makes a run the pipeline's, unless it has been told to stop or overtaken while it was being started.
+func (w *Worker) register(uid dataflow.PipelineUID, run *Running) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if f := w.mu.fences[uid]; run.Incarnation <= f.stopped || run.Incarnation < f.started {
+		return false
+	}
+	w.mu.runs[uid] = run
+	return true
 }
 
 // load fences older incarnations in every shard's log, waits until the base can be read there, and fills the tables.
@@ -302,7 +326,7 @@ func (w *Worker) failure(inc dataflow.Incarnation, err error) coordinator.Event 
 }
 
 // Stop ends the pipeline's run of incarnation inc or an older one, if there is one, and waits for it. None of them is
-// started afterwards.
+// started afterwards, nor is one that is being started now.
 func (w *Worker) Stop(uid dataflow.PipelineUID, inc dataflow.Incarnation) {
 	w.mu.Lock()
 	r := w.mu.runs[uid]
@@ -311,10 +335,23 @@ func (w *Worker) Stop(uid dataflow.PipelineUID, inc dataflow.Incarnation) {
 	} else {
 		delete(w.mu.runs, uid)
 	}
-	w.mu.fence[uid] = max(inc, w.mu.fence[uid])
+	f := w.mu.fences[uid]
+	f.stopped = max(inc, f.stopped)
+	w.mu.fences[uid] = f
 	w.mu.Unlock()
 	if r != nil {
-		r.Run.Stop()
+		r.stop()
+	}
+}
+
+// forget drops the fences of pipelines that the meta log has no more: what it does not have is not started.
+func (w *Worker) forget(st *meta.State) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for uid := range w.mu.fences {
+		if st.PipelineDeleted(uid) && w.mu.runs[uid] == nil {
+			delete(w.mu.fences, uid)
+		}
 	}
 }
 
@@ -338,12 +375,18 @@ func (w *Worker) Ends(streams []dataflow.StreamID) dataflow.Positions {
 	p := make(dataflow.Positions)
 	for _, s := range w.cfg.Shards {
 		for _, id := range streams {
-			if end := w.rows(s).End(id); end > 0 {
-				p[dataflow.StreamShard{Stream: id, Shard: s.ID}] = end
+			k := dataflow.StreamShard{Stream: id, Shard: s.ID}
+			if end := w.End(k); end > 0 {
+				p[k] = end
 			}
 		}
 	}
 	return p
+}
+
+// End returns the offset that the next row of a stream's shard will get.
+func (w *Worker) End(at dataflow.StreamShard) dataflow.Offset {
+	return w.rows(w.cfg.Shards[at.Shard]).End(at.Stream)
 }
 
 // View returns a committed cut on a shard, counted.
