@@ -29,8 +29,9 @@ func (c *chunk) last() dataflow.Seq { return c.first + dataflow.Seq(c.rows.N) - 
 // lane is one shard's numbering (P8).
 type lane struct {
 	next  dataflow.Seq // number of the row that is appended next
-	known dataflow.Seq // the log has all rows up to this number
+	known dataflow.Seq // the log had all rows up to this number when the producer was opened
 	open  *chunk       // takes rows; nil = none
+	like  size         // of the chunk that was sealed last: the next is likely to be as large
 	// skipped is the last row that was not sent because the log had it, with its number.
 	skipped    *batch.Batch
 	skippedSeq dataflow.Seq
@@ -99,7 +100,7 @@ func (w *window) add(b *batch.Batch, from, to int, now time.Time) {
 			w.seal(at)
 		}
 		if l.open == nil {
-			l.open = &chunk{shard: at, first: seq, rows: batch.NewBatch(w.schema), since: now}
+			l.open = &chunk{shard: at, first: seq, rows: l.like.batch(w.schema), since: now}
 		}
 		for c, v := range l.open.rows.Cols {
 			v.AppendFrom(b.Cols[c], i)
@@ -117,10 +118,40 @@ func (w *window) add(b *batch.Batch, from, to int, now time.Time) {
 }
 
 func (w *window) seal(at dataflow.ShardID) {
-	if c := w.lanes[at].open; c != nil {
+	l := &w.lanes[at]
+	if c := l.open; c != nil {
 		w.queue = append(w.queue, c)
-		w.lanes[at].open = nil
+		l.open, l.like = nil, sizeOf(c.rows)
 	}
+}
+
+// size is how large a batch was: its rows, and the bytes of each TEXT column.
+type size struct {
+	rows  int
+	bytes []int
+}
+
+func sizeOf(b *batch.Batch) size {
+	s := size{rows: b.N, bytes: make([]int, len(b.Cols))}
+	for i, v := range b.Cols {
+		s.bytes[i] = len(v.Data)
+	}
+	return s
+}
+
+// batch returns an empty batch with room for as much, so that it does not grow by copying.
+func (s size) batch(schema dataflow.Schema) *batch.Batch {
+	b := batch.NewBatch(schema)
+	if s.rows == 0 {
+		return b
+	}
+	for i, c := range schema {
+		b.Cols[i] = batch.NewVector(c.Type, s.rows)
+		if s.bytes[i] > 0 {
+			b.Cols[i].Data = make([]byte, 0, s.bytes[i])
+		}
+	}
+	return b
 }
 
 // sealOlder seals the chunks whose first row came at or before t, and returns when the oldest open one began; false when
@@ -187,7 +218,7 @@ func (w *window) acknowledge(a *weirv1.AppendResponse) (again bool, err error) {
 	if len(a.GetShards()) != 1 || a.GetShards()[0].GetShard() != uint32(c.shard) {
 		return false, dataflow.Errorf(dataflow.ReasonInternal, "the server acknowledged other shards than shard %d, whose turn it was", c.shard)
 	}
-	s, l := a.GetShards()[0], &w.lanes[c.shard]
+	s := a.GetShards()[0]
 	if s.GetOverlap() {
 		last := dataflow.Seq(s.GetLastSeq())
 		if last < c.first || last >= c.last() {
@@ -201,14 +232,12 @@ func (w *window) acknowledge(a *weirv1.AppendResponse) (again bool, err error) {
 		w.bytes += rest.bytes - c.bytes
 		w.queue[0] = rest
 		w.dups += uint64(known)
-		l.known = max(l.known, last)
 		return true, nil
 	}
 	w.queue[0] = nil
 	w.queue = w.queue[1:]
 	w.sent--
 	w.bytes -= c.bytes
-	l.known = max(l.known, c.last())
 	switch {
 	case c.probe:
 	case s.GetDuplicate():
