@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weirdb/weir/dataflow"
+	weirv1 "github.com/weirdb/weir/proto/weir/v1"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -349,6 +350,51 @@ func TestRowsThatDoNotFitAreRefusedBeforeTheyAreNumbered(t *testing.T) {
 		mustClose(t, p)
 	})
 	checkOnce(t, f, 1)
+}
+
+func TestNoMoreThanInFlightAreUnderWay(t *testing.T) {
+	b := numbered(0, 100)
+	w := newWindow("p", b.Schema, []int{0}, make([]dataflow.Seq, 4), 50)
+	w.add(b, 0, b.N, time.Time{})
+	w.sealAll()
+	const limit = 3
+	for range limit {
+		if w.next(limit) == nil {
+			t.Fatal("nothing to send")
+		}
+	}
+	if w.next(limit) != nil {
+		t.Error("a fourth is under way")
+	}
+	c := w.queue[0]
+	again, err := w.acknowledge(&weirv1.AppendResponse{Shards: []*weirv1.ShardAppended{{Shard: uint32(c.shard)}}})
+	if again || err != nil {
+		t.Fatal(again, err)
+	}
+	if w.next(limit) == nil || w.next(limit) != nil {
+		t.Error("an acknowledgement makes room for one")
+	}
+}
+
+func TestAnswersThatMakeNoSenseAreFinal(t *testing.T) {
+	b := numbered(0, 10)
+	for name, s := range map[string]*weirv1.AppendResponse{
+		"another shard":      {Shards: []*weirv1.ShardAppended{{Shard: 3}}},
+		"no shard":           {},
+		"overlap of nothing": {Shards: []*weirv1.ShardAppended{{Overlap: true}}},
+		"overlap of all":     {Shards: []*weirv1.ShardAppended{{Overlap: true, LastSeq: 10}}},
+	} {
+		w := newWindow("p", b.Schema, nil, make([]dataflow.Seq, 1), 1<<20)
+		w.add(b, 0, b.N, time.Time{})
+		w.sealAll()
+		if _, err := w.acknowledge(s); err == nil {
+			t.Errorf("%s: taken before anything was sent", name)
+		}
+		w.next(1)
+		if _, err := w.acknowledge(s); dataflow.ReasonOf(err) != dataflow.ReasonInternal {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }
 
 func TestCloseEndsAProducerWhoseServerIsAway(t *testing.T) {
