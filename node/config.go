@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"time"
 
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/internal/vfs"
@@ -60,6 +61,8 @@ type Tuning struct {
 	Merge worker.MergePolicy
 	// SnapshotBytes of a log lie between its snapshots, and TrailingBytes stay behind one; in bytes of commands.
 	SnapshotBytes, TrailingBytes int64
+	// RetentionEvery is how often streams are looked at for rows to drop.
+	RetentionEvery time.Duration
 	// SegmentBytes is the size of the shard logs' segment files.
 	SegmentBytes int64
 }

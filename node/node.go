@@ -82,7 +82,7 @@ func (n *Node) assemble() error {
 	}
 	registry, figures := newRegistry()
 	cat := catalog.New()
-	n.worker = worker.New(worker.Config{Shards: st.shards, Meta: st.meta, Catalog: cat, Merge: cfg.Tuning.Merge, Source: cfg.Source, Phases: n.phases, Logger: cfg.Logger})
+	n.worker = worker.New(worker.Config{Shards: st.shards, Meta: st.meta, Catalog: cat, Merge: cfg.Tuning.Merge, RetentionEvery: cfg.Tuning.RetentionEvery, Source: cfg.Source, Phases: n.phases, Logger: cfg.Logger})
 	n.leader = leader.New(leader.Config{Node: cfg.NodeID, Meta: st.meta, Worker: n.worker, Metrics: figures, Phases: n.phases, Logger: cfg.Logger})
 	if err := registry.Register(newGauges(st.meta, n.worker, st.shards)); err != nil {
 		return err

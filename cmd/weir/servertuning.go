@@ -14,11 +14,12 @@ func addTuning(f *pflag.FlagSet, t *node.Tuning, phaseFile *string) {
 	f.Var((*byteSize)(&t.Merge.Bytes), "merge-bytes", "bytes of committed layers before they are folded")
 	f.DurationVar(&t.Merge.Age, "merge-age", 0, "age of committed layers before they are folded")
 	f.DurationVar(&t.Merge.Every, "merge-every", 0, "how often layers are looked at")
+	f.DurationVar(&t.RetentionEvery, "retention-every", 0, "how often streams are looked at for rows to drop")
 	f.Var((*byteSize)(&t.SnapshotBytes), "snapshot-bytes", "bytes of commands between two snapshots of a log")
 	f.Var((*byteSize)(&t.TrailingBytes), "trailing-bytes", "bytes of commands that stay behind a snapshot")
 	f.Var((*byteSize)(&t.SegmentBytes), "segment-bytes", "size of the log's segment files")
 	for _, name := range []string{
-		"phase-file", "merge-layers", "merge-bytes", "merge-age", "merge-every", "snapshot-bytes", "trailing-bytes", "segment-bytes",
+		"phase-file", "merge-layers", "merge-bytes", "merge-age", "merge-every", "retention-every", "snapshot-bytes", "trailing-bytes", "segment-bytes",
 	} {
 		f.Lookup(name).Hidden = true
 	}

@@ -7,17 +7,18 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/internal/phase"
 	"github.com/weirdb/weir/raftlog/meta"
 	"github.com/weirdb/weir/raftlog/shard"
 )
 
-// retentionEvery is how often streams are looked at for rows to drop. Retention is counted in hours and days; size limits
+// DefaultRetentionEvery is how often streams are looked at for rows to drop. Retention is counted in hours and days; size limits
 // are met a little late at the worst.
-const retentionEvery = 2 * time.Second
+const DefaultRetentionEvery = 2 * time.Second
 
 // retentionLoop trims the streams, and forgets what is only kept for pipelines that are gone.
 func (w *Worker) retentionLoop(ctx context.Context) error {
-	tick := time.NewTicker(retentionEvery)
+	tick := time.NewTicker(w.cfg.RetentionEvery)
 	defer tick.Stop()
 	for {
 		select {
@@ -47,6 +48,8 @@ func (w *Worker) trim(ctx context.Context, st *meta.State) {
 				continue
 			}
 			w.publisher.attempt(ctx, "trim stream", s, uint64(stream.ID), func(ctx context.Context) error {
+				w.cfg.Phases.Enter(phase.Trim)
+				defer w.cfg.Phases.Leave(phase.Trim)
 				return s.Log.TrimStream(ctx, stream.ID, to, why)
 			})
 		}

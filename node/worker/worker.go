@@ -6,6 +6,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,6 +41,8 @@ type Config struct {
 	Meta    *meta.Log
 	Catalog *catalog.Catalog
 	Merge   MergePolicy
+	// RetentionEvery is how often streams are looked at for rows to drop; default DefaultRetentionEvery.
+	RetentionEvery time.Duration
 	// Source, if set, replaces the rows of the shards' logs: see Source.
 	Source func(dataflow.ShardID) Source
 	Phases *phase.Recorder // records what the runs and the publisher do; optional
@@ -103,6 +106,7 @@ func (r *Running) Size() (keys int, bytes int64) {
 // New returns a worker without runs. Run must be called for cuts to be published.
 func New(cfg Config) *Worker {
 	cfg.Merge.ensureDefaults()
+	cfg.RetentionEvery = cmp.Or(cfg.RetentionEvery, DefaultRetentionEvery)
 	w := &Worker{cfg: cfg}
 	w.mu.runs = make(map[dataflow.PipelineUID]*Running)
 	w.mu.fences = make(map[dataflow.PipelineUID]fence)
