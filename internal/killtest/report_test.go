@@ -89,6 +89,10 @@ func (r *run) report() string {
 	for _, who := range slices.Sorted(maps.Keys(acked)) {
 		fmt.Fprintf(&b, "%-10s %8d rows acknowledged, %d in the log\n", who, acked[who], r.logOf(who).reader.count(who))
 	}
+	for _, name := range slices.Sorted(maps.Keys(r.audits)) {
+		log := r.audits[name].log
+		fmt.Fprintf(&b, "%-10s %8d rows read back, %d of them dropped by retention since\n", log.stream, log.length(), log.trimmed)
+	}
 	fmt.Fprintf(&b, "\n%d committed and %d live answers compared with the model, in %d comparisons that took %s\n",
 		r.answers(false), r.answers(true), r.comparisons, r.comparing.Round(time.Second/10))
 	if w := slices.Clone(r.waits); len(w) > 0 {

@@ -114,8 +114,8 @@ func (s *server) start() error {
 	// Small bounds, so that merges, snapshots and the reuse of segment files fall between two kills.
 	cmd.Env = append(os.Environ(),
 		"WEIR_SERVER_PHASE_FILE="+s.phaseFile(),
-		"WEIR_SERVER_MERGE_LAYERS=1", "WEIR_SERVER_MERGE_EVERY=50ms",
-		"WEIR_SERVER_SNAPSHOT_BYTES=131072", "WEIR_SERVER_TRAILING_BYTES=16384", "WEIR_SERVER_SEGMENT_BYTES=1048576",
+		"WEIR_SERVER_MERGE_LAYERS=1", "WEIR_SERVER_MERGE_EVERY=50ms", "WEIR_SERVER_RETENTION_EVERY=150ms",
+		"WEIR_SERVER_SNAPSHOT_BYTES=131072", "WEIR_SERVER_TRAILING_BYTES=16384", "WEIR_SERVER_SEGMENT_BYTES=262144",
 	)
 	cmd.Stdout, cmd.Stderr = s.log, s.log
 	cmd.SysProcAttr = dieWithParent()

@@ -1,6 +1,7 @@
 SET checkpoint.interval = '50 ms';
 
-CREATE STREAM lines (line TEXT);
+-- Rows that no pipeline needs any more go soon, and with them the segments of the logs.
+CREATE STREAM lines (line TEXT) WITH (max_bytes = '2 MiB');
 
 CREATE MATERIALIZED VIEW counts AS
 SELECT word, count(*) AS n
