@@ -54,8 +54,16 @@ func (c *Client) failedPipeline(ctx context.Context, notReached error) error {
 		return nil
 	}
 	p, err := c.GetPipeline(ctx, e.Metadata["pipeline"])
-	if err != nil || p.GetState() != weirv1.PipelineState_PIPELINE_STATE_FAILED {
+	if err != nil {
 		return nil // the next call says more
+	}
+	return FailureOf(p)
+}
+
+// FailureOf returns why a FAILED pipeline has failed, as PIPELINE_STATE; nil for a pipeline in another state.
+func FailureOf(p *weirv1.Pipeline) error {
+	if p.GetState() != weirv1.PipelineState_PIPELINE_STATE_FAILED {
+		return nil
 	}
 	return dataflow.Errorf(dataflow.ReasonPipelineState, "pipeline %s has failed: %s", p.GetName(), p.GetFailure().GetMessage()).
 		WithHint("weir pipeline describe %s", p.GetName()).WithMeta("pipeline", p.GetName())
