@@ -34,6 +34,14 @@ func newStreamLog(stream string, shards int, r rowReader) *streamLog {
 	return &streamLog{stream: stream, reader: r, rows: make([][]any, shards), sums: make([][]uint32, shards)}
 }
 
+func (l *streamLog) length() int {
+	n := 0
+	for _, rows := range l.rows {
+		n += len(rows)
+	}
+	return n
+}
+
 // from names the offsets to read on from.
 func (l *streamLog) from() string {
 	parts := make([]string, len(l.rows))
