@@ -35,7 +35,11 @@ func (p Positions) Advance(o Positions) {
 
 // Sorted returns the keys by stream, then shard.
 func (p Positions) Sorted() []StreamShard {
-	return slices.SortedFunc(maps.Keys(p), func(a, b StreamShard) int {
+	keys := make([]StreamShard, 0, len(p))
+	for k := range p {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, func(a, b StreamShard) int {
 		if a.Stream != b.Stream {
 			if a.Stream < b.Stream {
 				return -1
@@ -44,6 +48,7 @@ func (p Positions) Sorted() []StreamShard {
 		}
 		return int(a.Shard) - int(b.Shard)
 	})
+	return keys
 }
 
 // String prints the positions in a stable order: 1/0:17 1/1:4.

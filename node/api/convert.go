@@ -79,9 +79,18 @@ func guaranteeMessage(g dataflow.Guarantee) weirv1.Guarantee {
 type namer func(dataflow.StreamID) string
 
 func (n namer) positions(p dataflow.Positions) []*weirv1.Position {
-	out := make([]*weirv1.Position, 0, len(p))
-	for _, k := range p.Sorted() {
-		out = append(out, &weirv1.Position{Stream: n(k.Stream), Shard: uint32(k.Shard), Offset: uint64(p[k])})
+	// Every answer of a read has them: all messages in one piece, and a name per stream, not per shard.
+	messages := make([]weirv1.Position, len(p))
+	out := make([]*weirv1.Position, len(p))
+	var stream dataflow.StreamID
+	var name string
+	for i, k := range p.Sorted() {
+		if i == 0 || k.Stream != stream {
+			stream, name = k.Stream, n(k.Stream)
+		}
+		m := &messages[i]
+		m.Stream, m.Shard, m.Offset = name, uint32(k.Shard), uint64(p[k])
+		out[i] = m
 	}
 	return out
 }
