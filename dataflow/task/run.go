@@ -207,6 +207,16 @@ func (r *Run) Positions() dataflow.Positions {
 	return p
 }
 
+// ReadBeyond reports whether the sources have read rows that p does not cover.
+func (r *Run) ReadBeyond(p dataflow.Positions) bool {
+	for _, s := range r.sources {
+		if dataflow.Offset(s.pos.Load()) > p[s.at] {
+			return true
+		}
+	}
+	return false
+}
+
 // Processed waits until every table of the run holds the effect of all rows below want (P9), and returns positions,
 // at least want, that the tables then covered. It returns ctx's error, or errStopped when the run ends first.
 func (r *Run) Processed(ctx context.Context, want dataflow.Positions) (dataflow.Positions, error) {

@@ -4,12 +4,14 @@ package catalog
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/plan"
 	"github.com/weirdb/weir/dataflow/sql"
 	"github.com/weirdb/weir/raftlog/meta"
+	"github.com/weirdb/weir/statequery"
 )
 
 // Program is a deployed pipeline's plan with its streams resolved. It is immutable: the text of a uid never changes, and
@@ -19,39 +21,34 @@ type Program struct {
 	Name    string
 	Plan    *plan.Plan
 	Streams map[string]dataflow.StreamID // by the names in Plan.Reads
+
+	tables map[string]*statequery.Table
+}
+
+// Table returns the table called name, ready to be read, or TABLE_NOT_FOUND.
+func (p *Program) Table(name string) (*statequery.Table, error) {
+	if t := p.tables[name]; t != nil {
+		return t, nil
+	}
+	_, err := p.Stage(name)
+	return nil, err
 }
 
 // Stage returns the stage that keeps the table called name, or TABLE_NOT_FOUND.
 func (p *Program) Stage(name string) (*plan.Stage, error) {
-	for _, st := range p.Plan.Stages {
-		if st.Name == name {
-			return st, nil
-		}
+	if st, ok := p.Plan.Table(name); ok {
+		return st, nil
 	}
 	return nil, dataflow.Errorf(dataflow.ReasonTableNotFound, "pipeline %s has no table %q", p.Name, name).
 		WithHint("its tables are %s", p.tableNames()).WithMeta("pipeline", p.Name).WithMeta("table", name)
 }
 
-// Tables returns the stages that keep a table, in the order of the file.
-func (p *Program) Tables() []*plan.Stage {
-	var out []*plan.Stage
-	for _, st := range p.Plan.Stages {
-		if st.Name != "" {
-			out = append(out, st)
-		}
-	}
-	return out
-}
-
 func (p *Program) tableNames() string {
-	s := ""
-	for i, st := range p.Tables() {
-		if i > 0 {
-			s += ", "
-		}
-		s += st.Name
+	var names []string
+	for _, st := range p.Plan.Tables() {
+		names = append(names, st.Name)
 	}
-	return s
+	return strings.Join(names, ", ")
 }
 
 // Catalog caches programs by uid. It is safe for concurrent use.
@@ -86,7 +83,10 @@ func (c *Catalog) Program(st *meta.State, p *meta.Pipeline) (*Program, error) {
 	if err != nil {
 		return nil, fmt.Errorf("plan the deployed text of pipeline %s: %w", p.Name, err)
 	}
-	prog = &Program{UID: p.UID, Name: p.Name, Plan: pl, Streams: make(map[string]dataflow.StreamID)}
+	prog = &Program{UID: p.UID, Name: p.Name, Plan: pl, Streams: make(map[string]dataflow.StreamID), tables: make(map[string]*statequery.Table)}
+	for _, st := range pl.Tables() {
+		prog.tables[st.Name] = statequery.NewTable(st)
+	}
 	for _, r := range pl.Reads {
 		s, err := st.Stream(r.Name)
 		if err != nil {

@@ -27,13 +27,13 @@ func (s *Service) describe(st *meta.State, p *meta.Pipeline) (*api.Pipeline, err
 		Name: p.Name, UID: p.UID, SQL: p.SQL, Options: p.Options.List(), State: p.State, Failure: p.Failure,
 		Timeline: p.Timeline, Incarnation: p.Incarnation, CreatedAt: p.CreatedAt,
 	}
-	for _, t := range prog.Tables() {
+	for _, t := range prog.Plan.Tables() {
 		out.Tables = append(out.Tables, t.Name)
 	}
 	for _, r := range prog.Plan.Reads {
 		out.Streams = append(out.Streams, r.Name)
 	}
-	cut := s.cfg.Queries.NewestCut(PipelineInfo(st, p))
+	cut := s.cfg.Queries.NewestCut(PipelineInfo(p))
 	out.Cut = &cut
 	return out, nil
 }

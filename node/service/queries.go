@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/dataflow"
-	"github.com/weirdb/weir/dataflow/plan"
 	"github.com/weirdb/weir/dataflow/state"
 	"github.com/weirdb/weir/node/catalog"
 	"github.com/weirdb/weir/node/worker"
@@ -15,10 +14,9 @@ import (
 )
 
 // PipelineInfo is what statequery needs to know of a pipeline.
-func PipelineInfo(_ *meta.State, p *meta.Pipeline) *statequery.Pipeline {
+func PipelineInfo(p *meta.Pipeline) *statequery.Pipeline {
 	return &statequery.Pipeline{
-		Name: p.Name, UID: p.UID, State: p.State, Timeline: p.Timeline, Incarnation: p.Incarnation,
-		Guarantee: p.Options.Guarantee, Reads: p.Reads, Cuts: p.Cuts,
+		Name: p.Name, UID: p.UID, State: p.State, Timeline: p.Timeline, Incarnation: p.Incarnation, Reads: p.Reads, Cuts: p.Cuts,
 	}
 }
 
@@ -39,12 +37,11 @@ var (
 
 // Pipeline returns a pipeline by name.
 func (q QuerySources) Pipeline(name string) (*statequery.Pipeline, error) {
-	st := q.Meta.State()
-	p, err := st.Pipeline(name)
+	p, err := q.Meta.State().Pipeline(name)
 	if err != nil {
 		return nil, err
 	}
-	return PipelineInfo(st, p), nil
+	return PipelineInfo(p), nil
 }
 
 // Cut returns a readable cut.
@@ -56,22 +53,18 @@ func (q QuerySources) Cut(p *statequery.Pipeline, id dataflow.CheckpointID) (*da
 	return mp.Cut(id)
 }
 
-func (q QuerySources) program(p *statequery.Pipeline) (*catalog.Program, error) {
+// Table returns a table of a pipeline.
+func (q QuerySources) Table(p *statequery.Pipeline, name string) (*statequery.Table, error) {
 	st := q.Meta.State()
 	mp := st.Pipelines[p.UID]
 	if mp == nil {
 		return nil, dataflow.Errorf(dataflow.ReasonPipelineNotFound, "pipeline %s was deleted", p.Name)
 	}
-	return q.Cat.Program(st, mp)
-}
-
-// Stage returns the stage behind a table.
-func (q QuerySources) Stage(p *statequery.Pipeline, table string) (*plan.Stage, error) {
-	prog, err := q.program(p)
+	prog, err := q.Cat.Program(st, mp)
 	if err != nil {
 		return nil, err
 	}
-	return prog.Stage(table)
+	return prog.Table(name)
 }
 
 // TableNames returns the names of all tables.
@@ -83,7 +76,7 @@ func (q QuerySources) TableNames() []string {
 		if err != nil {
 			continue // it cannot be suggested
 		}
-		for _, t := range prog.Tables() {
+		for _, t := range prog.Plan.Tables() {
 			names = append(names, p.Name+"."+t.Name)
 		}
 	}
@@ -117,29 +110,24 @@ func (q QuerySources) Live(uid dataflow.PipelineUID) statequery.Live {
 	return live{r}
 }
 
-type live struct{ r *worker.Running }
+// live gives a run as statequery reads it.
+type live struct{ *worker.Running }
 
-func (l live) Incarnation() dataflow.Incarnation { return l.r.Incarnation }
-func (l live) Positions() dataflow.Positions     { return l.r.Run.Positions() }
+func (l live) Incarnation() dataflow.Incarnation { return l.Running.Incarnation }
+
 func (l live) Get(stage dataflow.StageID, shard dataflow.ShardID, key, dst []byte) ([]byte, bool) {
-	return l.r.Table(stage, shard).Get(key, dst)
+	return l.Table(stage, shard).Get(key, dst)
 }
 
 func (l live) Scan(stage dataflow.StageID, shard dataflow.ShardID, lo, hi []byte, limit int) (keys, values [][]byte) {
-	for _, e := range l.r.Table(stage, shard).Scan(lo, hi, limit) {
+	for _, e := range l.Table(stage, shard).Scan(lo, hi, limit) {
 		keys, values = append(keys, e.Key), append(values, e.Val)
 	}
 	return keys, values
 }
 
-func (l live) Processed(ctx context.Context, want dataflow.Positions) (dataflow.Positions, error) {
-	return l.r.Run.Processed(ctx, want)
-}
-
-// Ends returns where streams end.
-func (q QuerySources) Ends(streams []dataflow.StreamID) dataflow.Positions {
-	return q.Worker.Ends(streams)
-}
+// End returns where a stream ends in a shard.
+func (q QuerySources) End(at dataflow.StreamShard) dataflow.Offset { return q.Worker.End(at) }
 
 // AppendTime returns when a row was appended.
 func (q QuerySources) AppendTime(at dataflow.StreamShard, offset dataflow.Offset) int64 {
