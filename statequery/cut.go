@@ -6,7 +6,7 @@ import (
 
 // NewestCut describes the newest committed cut of a pipeline, as an answer from it would.
 func (e *Engine) NewestCut(p *Pipeline) dataflow.Cut {
-	return e.committed(p, p.Newest()).describe()
+	return e.committed(p, p.Newest(), false).describe()
 }
 
 // describe returns the cut that the answer carries.
@@ -25,19 +25,27 @@ func (r *reading) describe() dataflow.Cut {
 	if r.live != nil {
 		cut.Speculative, cut.Incarnation, cut.Positions = true, r.live.Incarnation(), r.covered
 	}
-	oldest := int64(0)
-	for k, end := range e.cfg.Streams.Ends(p.Reads) {
-		at := cut.Positions[k]
-		if at >= end {
-			continue
-		}
-		cut.BehindRows += uint64(end - at)
-		if t := e.cfg.Streams.AppendTime(k, at); t > 0 && (oldest == 0 || t < oldest) {
-			oldest = t
+	e.measureLag(&cut, p.Reads, now)
+	return cut
+}
+
+// measureLag sets how far the cut is behind what has been acknowledged of the streams.
+func (e *Engine) measureLag(cut *dataflow.Cut, reads []dataflow.StreamID, now int64) {
+	oldest := now // nothing is acknowledged later than now
+	for _, stream := range reads {
+		for s := range e.cfg.Shards {
+			k := dataflow.StreamShard{Stream: stream, Shard: dataflow.ShardID(s)}
+			at, end := cut.Positions[k], e.cfg.Streams.End(k)
+			if at >= end {
+				continue
+			}
+			cut.BehindRows += uint64(end - at)
+			if t := e.cfg.Streams.AppendTime(k, at); t > 0 {
+				oldest = min(oldest, t)
+			}
 		}
 	}
-	if oldest > 0 {
+	if cut.BehindRows > 0 {
 		cut.BehindMillis = max(1, (now-oldest)/1000) // 0 says that nothing is missing
 	}
-	return cut
 }

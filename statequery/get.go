@@ -5,8 +5,6 @@ import (
 
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/batch"
-	"github.com/weirdb/weir/dataflow/operator"
-	"github.com/weirdb/weir/dataflow/plan"
 )
 
 // Get returns the row with the key: a batch of one row, or of none when there is no such row. A key value of TypeUnknown
@@ -18,60 +16,63 @@ func (e *Engine) Get(ctx context.Context, pipeline, table string, k dataflow.Row
 
 // BatchGet returns the rows that exist, in the order of keys, and which of the keys have one. All come from one cut.
 func (e *Engine) BatchGet(ctx context.Context, pipeline, table string, keys []dataflow.Row, o dataflow.ReadOptions) (*batch.Batch, []bool, dataflow.Cut, error) {
+	fail := func(err error) (*batch.Batch, []bool, dataflow.Cut, error) { return nil, nil, dataflow.Cut{}, err }
 	if len(keys) > dataflow.MaxBatchGetKeys {
-		return nil, nil, dataflow.Cut{}, dataflow.Errorf(dataflow.ReasonTooLarge, "keys: %d given; the limit is %d", len(keys), dataflow.MaxBatchGetKeys)
+		return fail(dataflow.Errorf(dataflow.ReasonTooLarge, "keys: %d given; the limit is %d", len(keys), dataflow.MaxBatchGetKeys))
 	}
-	r, err := e.open(ctx, pipeline, o)
+	p, t, err := e.table(pipeline, table)
 	if err != nil {
-		return nil, nil, dataflow.Cut{}, err
-	}
-	defer r.close()
-	st, err := e.cfg.Catalog.Stage(r.pipeline, table)
-	if err != nil {
-		return nil, nil, dataflow.Cut{}, err
+		return fail(err)
 	}
 	encoded := make([][]byte, len(keys))
 	for i, k := range keys {
-		if encoded[i], err = encodeKey(st, k); err != nil {
-			return nil, nil, dataflow.Cut{}, err
+		if encoded[i], err = encodeKey(t.stage, k); err != nil {
+			return fail(err)
 		}
 	}
-	accs := make([][]byte, len(keys))
-	for i, k := range encoded {
-		if i%256 == 255 && ctx.Err() != nil {
-			return nil, nil, dataflow.Cut{}, deadline(ctx)
-		}
-		if accs[i], err = r.get(ctx, st, k); err != nil {
-			return nil, nil, dataflow.Cut{}, err
-		}
-	}
-	rows, found, err := finish(st, encoded, accs)
+	r, err := e.open(ctx, p, o)
 	if err != nil {
-		return nil, nil, dataflow.Cut{}, err
+		return fail(err)
+	}
+	defer r.close()
+	rows, found, err := r.lookUp(ctx, t, encoded)
+	if err != nil {
+		return fail(err)
 	}
 	return rows, found, r.describe(), nil
 }
 
-// finish computes the visible rows of keys and accumulators, and says which are there.
-func finish(st *plan.Stage, keys, accs [][]byte) (*batch.Batch, []bool, error) {
-	rows, visible, err := operator.NewFinalizer(st).Batch(keys, accs)
+// table resolves the names of a request.
+func (e *Engine) table(pipeline, table string) (*Pipeline, *Table, error) {
+	p, err := e.cfg.Catalog.Pipeline(pipeline)
 	if err != nil {
 		return nil, nil, err
 	}
-	found := make([]bool, len(keys))
-	sel := make([]int32, 0, len(keys))
-	for i := range keys {
-		if visible.Get(i) {
-			found[i] = true
-			sel = append(sel, int32(i))
-		}
-	}
-	if len(sel) < rows.N {
-		rows = rows.Select(sel)
-	}
-	return rows, found, nil
+	t, err := e.cfg.Catalog.Table(p, table)
+	return p, t, err
 }
 
-func deadline(ctx context.Context) error {
-	return dataflow.Errorf(dataflow.ReasonDeadline, "the request ended before its answer was complete: %w", context.Cause(ctx))
+// lookUpCheck is after how many keys a batch of look-ups sees that its caller has gone.
+const lookUpCheck = 256
+
+// lookUp returns the visible rows of keys, in their order, and which of the keys have one. What it holds is bounded (Q3).
+func (r *reading) lookUp(ctx context.Context, t *Table, keys [][]byte) (*batch.Batch, []bool, error) {
+	accs := make([][]byte, len(keys))
+	size := int64(0)
+	for i, k := range keys {
+		if i%lookUpCheck == lookUpCheck-1 && ctx.Err() != nil {
+			return nil, nil, deadline(ctx)
+		}
+		var err error
+		if accs[i], err = r.get(ctx, t, k); err != nil {
+			return nil, nil, err
+		}
+		if size += int64(len(accs[i])); size > r.e.cfg.MaxBytes {
+			return nil, nil, dataflow.Errorf(dataflow.ReasonScanLimit, "the rows of the first %d keys take more than %d bytes", i+1, r.e.cfg.MaxBytes).
+				WithHint("ask for fewer keys at once").WithMeta("limit", "bytes")
+		}
+	}
+	found := make([]bool, len(keys))
+	rows, err := t.visible(keys, accs, func(i int) { found[i] = true })
+	return rows, found, err
 }

@@ -1,6 +1,7 @@
 package statequery
 
 import (
+	"bytes"
 	"fmt"
 
 	"github.com/weirdb/weir/dataflow"
@@ -41,7 +42,7 @@ func encodeKey(st *plan.Stage, row dataflow.Row) ([]byte, error) {
 }
 
 func encodeParts(st *plan.Stage, row dataflow.Row) ([]byte, error) {
-	var out []byte
+	out := make([]byte, 0, 64) // most keys fit
 	for i, v := range row {
 		v, err := coerce(st.Key[i], v)
 		if err != nil {
@@ -56,8 +57,11 @@ func encodeParts(st *plan.Stage, row dataflow.Row) ([]byte, error) {
 }
 
 func keyShape(st *plan.Stage) string {
-	if len(st.Key) == 0 {
+	switch len(st.Key) {
+	case 0:
 		return "no columns: the table has one row"
+	case 1:
+		return fmt.Sprintf("one column %s", st.Key)
 	}
 	return fmt.Sprintf("%d columns %s", len(st.Key), st.Key)
 }
@@ -71,9 +75,9 @@ func keyRange(st *plan.Stage, r dataflow.ScanRange) (lo, hi []byte, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	lo, hi = base, key.PrefixEnd(base)
-	if len(base) == 0 {
-		hi = nil
+	lo = base
+	if len(base) > 0 {
+		hi = key.PrefixEnd(base)
 	}
 	if r.Prefix == "" && r.From == nil && r.To == nil {
 		return lo, hi, nil
@@ -86,42 +90,43 @@ func keyRange(st *plan.Stage, r dataflow.ScanRange) (lo, hi []byte, err error) {
 		if next.Type != dataflow.TypeText {
 			return nil, nil, dataflow.Errorf(dataflow.ReasonKeyInvalid, "prefix: key column %s is %s, not TEXT", next.Name, next.Type).WithHint("use from and to")
 		}
-		p := key.AppendTextPrefix(append([]byte(nil), base...), r.Prefix)
-		lo, hi = p, key.PrefixEnd(p)
+		lo = key.AppendTextPrefix(bytes.Clone(base), r.Prefix)
+		hi = key.PrefixEnd(lo)
 	}
-	bound := func(v *dataflow.Value, what string) ([]byte, error) {
-		c, err := coerce(next, *v)
-		if err != nil {
-			return nil, err
-		}
-		if c.Null {
-			return nil, dataflow.Errorf(dataflow.ReasonKeyInvalid, "%s: NULL bounds nothing", what)
-		}
-		return key.AppendValue(append([]byte(nil), base...), c), nil
+	from, err := bound("from", next, base, r.From)
+	if err != nil {
+		return nil, nil, err
 	}
-	if r.From != nil {
-		b, err := bound(r.From, "from")
-		if err != nil {
-			return nil, nil, err
-		}
-		if string(b) > string(lo) {
-			lo = b
-		}
+	to, err := bound("to", next, base, r.To)
+	if err != nil {
+		return nil, nil, err
 	}
-	if r.To != nil {
-		b, err := bound(r.To, "to")
-		if err != nil {
-			return nil, nil, err
-		}
-		if hi == nil || string(b) < string(hi) {
-			hi = b
-		}
+	if from != nil && to != nil && bytes.Compare(from, to) > 0 {
+		return nil, nil, dataflow.Errorf(dataflow.ReasonRequestInvalid, "from %s lies after to %s", expr.FormatValue(*r.From), expr.FormatValue(*r.To))
 	}
-	if hi != nil && string(lo) > string(hi) {
-		if r.From != nil && r.To != nil {
-			return nil, nil, dataflow.Errorf(dataflow.ReasonRequestInvalid, "from %s lies after to %s", expr.FormatValue(*r.From), expr.FormatValue(*r.To))
-		}
+	if from != nil && bytes.Compare(from, lo) > 0 {
+		lo = from
+	}
+	if to != nil && (hi == nil || bytes.Compare(to, hi) < 0) {
+		hi = to
+	}
+	if hi != nil && bytes.Compare(lo, hi) > 0 {
 		lo = hi // nothing satisfies both the prefix and the bounds
 	}
 	return lo, hi, nil
+}
+
+// bound returns the key at which the next part after base has the value v; nil for no value.
+func bound(what string, next dataflow.Column, base []byte, v *dataflow.Value) ([]byte, error) {
+	if v == nil {
+		return nil, nil
+	}
+	c, err := coerce(next, *v)
+	if err != nil {
+		return nil, err
+	}
+	if c.Null {
+		return nil, dataflow.Errorf(dataflow.ReasonKeyInvalid, "%s: NULL bounds nothing", what)
+	}
+	return key.AppendValue(bytes.Clone(base), c), nil
 }

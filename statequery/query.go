@@ -3,6 +3,7 @@ package statequery
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"time"
 
 	"github.com/weirdb/weir/dataflow"
@@ -11,124 +12,123 @@ import (
 	"github.com/weirdb/weir/dataflow/sql"
 )
 
-// tables is the planner's view of the catalog.
-type tables struct{ Catalog }
+// binding is the planner's view of the catalog. It keeps what the query was bound to, so that it runs against the same
+// deployment.
+type binding struct {
+	Catalog
+	pipeline *Pipeline
+	table    *Table
+}
 
-// Table describes a table.
-func (t tables) Table(pipeline, table string) (plan.Table, error) {
-	p, err := t.Pipeline(pipeline)
+var _ plan.TableCatalog = (*binding)(nil)
+
+// Table implements plan.TableCatalog.
+func (b *binding) Table(pipeline, table string) (plan.Table, error) {
+	p, err := b.Pipeline(pipeline)
 	if err != nil {
 		return plan.Table{}, err
 	}
-	st, err := t.Stage(p, table)
+	t, err := b.Catalog.Table(p, table)
 	if err != nil {
 		return plan.Table{}, err
 	}
-	return plan.TableOf(pipeline, st), nil
+	b.pipeline, b.table = p, t
+	return plan.TableOf(pipeline, t.stage), nil
 }
 
 // Query runs a SELECT over one table and returns a page of its result, with the token of the next page. The result of a
 // page after the first is computed again, at the cut of the first.
-func (e *Engine) Query(ctx context.Context, text string, page dataflow.Page, o dataflow.ReadOptions) (*batch.Batch, string, dataflow.Cut, error) {
+func (e *Engine) Query(ctx context.Context, text string, p dataflow.Page, o dataflow.ReadOptions) (*batch.Batch, string, dataflow.Cut, error) {
 	fail := func(err error) (*batch.Batch, string, dataflow.Cut, error) { return nil, "", dataflow.Cut{}, err }
-	limit := dataflow.MaxPageRows
-	if page.Limit != 0 {
-		var err error
-		if limit, err = pageLimit(page); err != nil {
-			return fail(err)
-		}
+	limit, err := pageLimit(p, dataflow.MaxPageRows)
+	if err != nil {
+		return fail(err)
 	}
 	sel, err := sql.ParseQuery(text)
 	if err != nil {
 		return fail(err)
 	}
-	hash := requestHash("query", text, o.Isolation.String())
-	before, err := e.resume(ctx, page.Token, hash, &o)
+	pg, err := e.page(p.Token, requestHash("query", text, o.Isolation.String()))
 	if err != nil {
 		return fail(err)
 	}
-	from, now := 0, e.cfg.Now()
-	if before != nil {
-		if from, now, err = queryPlace(before.After); err != nil {
+	at := queryPlace{now: e.cfg.Now()}
+	if pg.token != nil {
+		if at, err = parseQueryPlace(pg.token.After); err != nil {
 			return fail(err)
 		}
 	}
-	q, err := plan.BindQuery(sel, tables{e.cfg.Catalog}, now)
+	bound := &binding{Catalog: e.cfg.Catalog}
+	q, err := plan.BindQuery(sel, bound, at.now)
 	if err != nil {
 		return fail(err)
 	}
-	r, err := e.open(ctx, q.Table.Pipeline, o)
+	r, err := pg.open(ctx, bound.pipeline, o)
 	if err != nil {
 		return fail(err)
 	}
 	defer r.close()
-	if err := samePipeline(r, before); err != nil {
-		return fail(err)
-	}
-	rows, err := e.execute(ctx, r, q)
+	rows, err := r.execute(ctx, bound.table, q)
 	if err != nil {
 		return fail(err)
 	}
+	from := min(at.from, rows.N)
+	end := pageEnd(rows, from, limit)
 	next := ""
-	end := min(rows.N, from+limit)
 	switch {
-	case end >= rows.N:
-		e.endPages(ctx, r, before)
-	case r.live != nil:
-		// A live result cannot be continued: by the next page the tables have moved.
-		return fail(dataflow.Errorf(dataflow.ReasonScanLimit, "the result has %d rows; a live query answers %d at most", rows.N, limit).
-			WithHint("add a LIMIT, or read committed, which pages"))
+	case end == rows.N:
+		pg.end(ctx, r)
+	case r.live != nil: // it cannot be continued: by the next page the tables have moved
+		return fail(dataflow.Errorf(dataflow.ReasonScanLimit, "the result has %d rows, of which one answer takes %d; a live query has one answer", rows.N, end-from).
+			WithHint("add a LIMIT, or read committed, which pages").WithMeta("limit", "page"))
 	default:
-		if next, err = e.nextToken(ctx, r, before, hash, appendQueryPlace(end, now)); err != nil {
+		if next, err = pg.next(ctx, r, queryPlace{from: end, now: at.now}.bytes()); err != nil {
 			return fail(err)
 		}
 	}
 	if from > 0 || end < rows.N {
-		rows = rows.Slice(min(from, end), end)
+		rows = rows.Slice(from, end)
 	}
 	return rows, next, r.describe(), nil
 }
 
-// queryPlace says where the next page of a result begins, and what now() means in it.
-func queryPlace(b []byte) (from int, now int64, err error) {
-	if len(b) != 16 {
-		return 0, 0, dataflow.Errorf(dataflow.ReasonTokenInvalid, "page_token: it does not continue a query")
+// pageEnd returns where a page of a result ends that begins at from: one row on at least.
+func pageEnd(rows *batch.Batch, from, limit int) int {
+	end, bytes := from, 0
+	for end < rows.N && end-from < limit && bytes < pageBytes {
+		bytes += rows.RowBytes(end)
+		end++
 	}
-	n := binary.BigEndian.Uint64(b)
-	if n > 1<<40 {
-		return 0, 0, dataflow.Errorf(dataflow.ReasonTokenInvalid, "page_token: it is damaged")
-	}
-	return int(n), int64(binary.BigEndian.Uint64(b[8:])), nil
+	return end
 }
 
-func appendQueryPlace(from int, now int64) []byte {
-	b := binary.BigEndian.AppendUint64(nil, uint64(from))
-	return binary.BigEndian.AppendUint64(b, uint64(now))
+// queryPlace says where a page of a result begins, and what now() means in it, in µs since 1970.
+type queryPlace struct {
+	from int
+	now  int64
+}
+
+func parseQueryPlace(b []byte) (queryPlace, error) {
+	if len(b) != 16 || binary.BigEndian.Uint64(b) > 1<<40 {
+		return queryPlace{}, dataflow.Errorf(dataflow.ReasonTokenInvalid, "page_token: it does not continue a query")
+	}
+	return queryPlace{from: int(binary.BigEndian.Uint64(b)), now: int64(binary.BigEndian.Uint64(b[8:]))}, nil
+}
+
+func (p queryPlace) bytes() []byte {
+	b := binary.BigEndian.AppendUint64(nil, uint64(p.from))
+	return binary.BigEndian.AppendUint64(b, uint64(p.now))
 }
 
 // execute reads what the query needs and runs it, within the budget of time and memory (Q3).
-func (e *Engine) execute(ctx context.Context, r *reading, q *plan.Query) (*batch.Batch, error) {
-	st, err := e.cfg.Catalog.Stage(r.pipeline, q.Table.Name)
-	if err != nil {
-		return nil, err
-	}
-	x := q.NewExec(plan.ExecOptions{MaxBytes: e.cfg.MaxQueryBytes})
-	began := time.Now()
-	push := func(rows *batch.Batch, _ [][]byte) (bool, error) {
-		if err := x.Push(rows); err != nil {
-			return false, err
-		}
-		if took := time.Since(began); took > e.cfg.MaxQueryTime {
-			return false, dataflow.Errorf(dataflow.ReasonScanLimit, "the query has run for %s, the limit is %s", took.Round(time.Millisecond), e.cfg.MaxQueryTime).
-				WithHint("narrow the key in WHERE, or page through a scan").WithMeta("limit", "time")
-		}
-		return !x.Done(), nil
-	}
+func (r *reading) execute(ctx context.Context, t *Table, q *plan.Query) (*batch.Batch, error) {
+	x := q.NewExec(plan.ExecOptions{MaxBytes: r.e.cfg.MaxBytes})
+	var err error
 	if q.Access.Points {
-		err = e.points(ctx, r, st, q.Access.Keys, push)
+		err = r.feedKeys(ctx, t, q.Access.Keys, x)
 	} else {
 		for _, rg := range q.Access.Ranges {
-			if err = r.walk(ctx, st, rg.Lo, rg.Hi, push); err != nil || x.Done() {
+			if err = r.feedRange(ctx, t, rg, x); err != nil || x.Done() {
 				break
 			}
 		}
@@ -139,28 +139,48 @@ func (e *Engine) execute(ctx context.Context, r *reading, q *plan.Query) (*batch
 	return x.Result()
 }
 
-// points looks keys up one by one.
-func (e *Engine) points(ctx context.Context, r *reading, st *plan.Stage, keys [][]byte, push func(*batch.Batch, [][]byte) (bool, error)) error {
-	for len(keys) > 0 {
+// feedRange pushes the rows of a range.
+func (r *reading) feedRange(ctx context.Context, t *Table, rg plan.Range, x *plan.Exec) (err error) {
+	w, err := r.walk(ctx, t, rg.Lo, rg.Hi, walkRows)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.close()) }()
+	for !x.Done() {
+		rows, _, err := w.next(ctx, walkRows)
+		if err != nil || rows == nil {
+			return err
+		}
+		if err := r.feed(rows, x); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// feedKeys looks keys up and pushes their rows.
+func (r *reading) feedKeys(ctx context.Context, t *Table, keys [][]byte, x *plan.Exec) error {
+	for len(keys) > 0 && !x.Done() {
 		part := keys[:min(len(keys), walkRows)]
 		keys = keys[len(part):]
-		accs := make([][]byte, len(part))
-		for i, k := range part {
-			var err error
-			if accs[i], err = r.get(ctx, st, k); err != nil {
-				return err
-			}
-		}
-		rows, _, err := finish(st, part, accs)
+		rows, _, err := r.lookUp(ctx, t, part)
 		if err != nil {
 			return err
 		}
-		if rows.N == 0 {
-			continue
-		}
-		if more, err := push(rows, nil); err != nil || !more {
+		if err := r.feed(rows, x); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+func (r *reading) feed(rows *batch.Batch, x *plan.Exec) error {
+	if err := x.Push(rows); err != nil {
+		return err
+	}
+	if r.overtime() && !x.Done() {
+		return dataflow.Errorf(dataflow.ReasonScanLimit, "the query has run for %s, the limit is %s", time.Since(r.began).Round(time.Millisecond), r.e.cfg.MaxTime).
+			WithHint("narrow the key in WHERE, or page through a scan").WithMeta("limit", "time")
 	}
 	return nil
 }

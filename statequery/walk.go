@@ -7,174 +7,206 @@ import (
 
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/batch"
-	"github.com/weirdb/weir/dataflow/operator"
-	"github.com/weirdb/weir/dataflow/plan"
 )
 
-// walkRows is how many keys are turned into visible rows at a time.
-const walkRows = 1024
+const (
+	// walkRows is how many keys are turned into visible rows at a time: enough for the cost per batch to vanish, few
+	// enough that a caller who has gone is noticed soon.
+	walkRows = 1024
+	// walkBytes ends such a batch early, when its state is large.
+	walkBytes = 4 << 20
+)
 
-// walk visits the visible rows with lo ≤ key < hi in key order, in batches with their keys, until visit returns false.
-// A committed walk reads one cut; a live walk sees each key once, with a value it had during the walk.
-func (r *reading) walk(ctx context.Context, st *plan.Stage, lo, hi []byte, visit func(rows *batch.Batch, keys [][]byte) (more bool, err error)) error {
-	fin := operator.NewFinalizer(st)
-	next, done, err := r.merged(ctx, st, lo, hi)
-	if err != nil {
-		return err
-	}
-	more := true
-	for more && err == nil {
-		if ctx.Err() != nil {
-			err = deadline(ctx)
-			break
-		}
-		var keys, accs [][]byte
-		var ended bool
-		if keys, accs, ended, err = next(walkRows); err != nil || len(keys) == 0 {
-			break
-		}
-		var rows *batch.Batch
-		var visible batch.Bitmap
-		if rows, visible, err = fin.Batch(keys, accs); err != nil {
-			break
-		}
-		sel := make([]int32, 0, rows.N)
-		shown := keys[:0]
-		for i := range rows.N {
-			if visible.Get(i) {
-				sel = append(sel, int32(i))
-				shown = append(shown, keys[i])
-			}
-		}
-		if len(sel) < rows.N {
-			rows = rows.Select(sel)
-		}
-		if rows.N > 0 {
-			more, err = visit(rows, shown)
-		}
-		more = more && !ended
-	}
-	return errors.Join(err, done())
+// walker visits the rows of a table with lo ≤ key < hi in key order. A committed walk reads one cut; a live walk sees each
+// key once, with a value it had during the walk. One goroutine uses it.
+type walker struct {
+	t *Table
+	// cursors is a heap by key of one cursor per shard; one that is at its end is closed and leaves.
+	cursors []cursor
+	// last is the last key visited, whether its row is visible or not.
+	last []byte
 }
 
-// chunk returns up to n entries in key order, and whether there are no more.
-type chunk func(n int) (keys, accs [][]byte, ended bool, err error)
-
-// merged merges the shards' entries by key. done ends it and returns what went wrong.
-func (r *reading) merged(ctx context.Context, st *plan.Stage, lo, hi []byte) (next chunk, done func() error, err error) {
-	if len(st.Key) == 0 { // a table without key columns has one row at most
-		acc, err := r.get(ctx, st, nil)
-		return func(int) ([][]byte, [][]byte, bool, error) { return [][]byte{{}}, [][]byte{acc}, true, nil }, func() error { return nil }, err
-	}
-	var cursors []cursor
-	done = func() error {
-		var errs []error
-		for _, c := range cursors {
-			errs = append(errs, c.close())
+// walk begins a walk. hint is how many rows the caller wants, about. The caller closes the walker.
+func (r *reading) walk(ctx context.Context, t *Table, lo, hi []byte, hint int) (*walker, error) {
+	w := &walker{t: t}
+	if len(t.stage.Key) == 0 {
+		acc, err := r.get(ctx, t, nil)
+		if acc != nil {
+			w.cursors = []cursor{&loneCursor{acc: acc}}
 		}
-		return errors.Join(errs...)
+		return w, err
 	}
 	for s := range r.e.cfg.Shards {
 		shard := dataflow.ShardID(s)
 		var c cursor
 		if r.live != nil {
-			c = &liveCursor{live: r.live, stage: st.ID, shard: shard, lo: lo, hi: hi}
+			c = &liveCursor{live: r.live, stage: t.stage.ID, shard: shard, lo: lo, hi: hi, part: min(hint, walkRows)}
 		} else {
 			view, err := r.view(ctx, shard)
 			if err != nil {
-				return nil, nil, errors.Join(err, done())
+				return nil, errors.Join(err, w.close())
 			}
-			c = &viewCursor{it: view.Iter(st.ID, lo, hi)}
+			c = &viewCursor{it: view.Iter(t.stage.ID, lo, hi)}
 		}
-		cursors = append(cursors, c)
-		c.advance()
-	}
-	next = func(n int) (keys, accs [][]byte, ended bool, err error) {
-		for len(keys) < n {
-			var least cursor
-			for _, c := range cursors { // as many as shards: a heap would not pay
-				if c.key() != nil && (least == nil || bytes.Compare(c.key(), least.key()) < 0) {
-					least = c
-				}
-			}
-			if least == nil {
-				return keys, accs, true, nil
-			}
-			keys, accs = append(keys, bytes.Clone(least.key())), append(accs, bytes.Clone(least.value()))
-			least.advance()
+		if ok, err := c.next(); err != nil {
+			return nil, errors.Join(err, w.close())
+		} else if ok {
+			w.cursors = append(w.cursors, c)
 		}
-		return keys, accs, false, nil
 	}
-	return next, done, nil
+	for i := len(w.cursors)/2 - 1; i >= 0; i-- {
+		w.sink(i)
+	}
+	return w, nil
 }
 
-// cursor walks over the entries of one shard. key is nil past the end.
+// next returns the rows that are visible among the next n keys at most, with their keys: perhaps none. The batch is nil at
+// the end.
+func (w *walker) next(ctx context.Context, n int) (*batch.Batch, [][]byte, error) {
+	if ctx.Err() != nil {
+		return nil, nil, deadline(ctx)
+	}
+	keys, accs, err := w.gather(min(n, walkRows))
+	if err != nil || len(keys) == 0 {
+		return nil, nil, err
+	}
+	w.last = keys[len(keys)-1]
+	shown := keys[:0]
+	rows, err := w.t.visible(keys, accs, func(i int) { shown = append(shown, keys[i]) })
+	return rows, shown, err
+}
+
+// ended reports that no key is left.
+func (w *walker) ended() bool { return len(w.cursors) == 0 }
+
+// gather copies the next n entries, fewer when they are large.
+func (w *walker) gather(n int) (keys, accs [][]byte, err error) {
+	var buf []byte // what it held before it grew stays with the slices of it
+	for len(keys) < n && len(buf) < walkBytes && !w.ended() {
+		least := w.cursors[0]
+		at := len(buf)
+		buf = append(buf, least.key()...)
+		mid := len(buf)
+		buf = append(buf, least.value()...)
+		keys, accs = append(keys, buf[at:mid:mid]), append(accs, buf[mid:len(buf):len(buf)])
+		ok, err := least.next()
+		if err != nil || !ok {
+			end := len(w.cursors) - 1
+			w.cursors[0], w.cursors[end] = w.cursors[end], nil
+			w.cursors = w.cursors[:end]
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		w.sink(0)
+	}
+	return keys, accs, nil
+}
+
+// sink moves the cursor at i down to its place in the heap.
+func (w *walker) sink(i int) {
+	for {
+		least := i
+		for c := 2*i + 1; c <= 2*i+2 && c < len(w.cursors); c++ {
+			if bytes.Compare(w.cursors[c].key(), w.cursors[least].key()) < 0 {
+				least = c
+			}
+		}
+		if least == i {
+			return
+		}
+		w.cursors[i], w.cursors[least] = w.cursors[least], w.cursors[i]
+		i = least
+	}
+}
+
+// close ends the walk, at its end or before.
+func (w *walker) close() error {
+	var errs []error
+	for _, c := range w.cursors {
+		errs = append(errs, c.close())
+	}
+	w.cursors = nil
+	return errors.Join(errs...)
+}
+
+// cursor walks over the entries of one shard by key.
 type cursor interface {
-	advance()
+	// next moves to the next entry, at first to the first. Without one, or with an error, the cursor is closed.
+	next() (bool, error)
+	// key and value are valid until the next call of next.
 	key() []byte
 	value() []byte
 	close() error
 }
 
-type viewCursor struct {
-	it Iter
-	ok bool
-}
+var (
+	_ cursor = (*viewCursor)(nil)
+	_ cursor = (*liveCursor)(nil)
+	_ cursor = (*loneCursor)(nil)
+)
 
-func (c *viewCursor) advance() { c.ok = c.it.Next() }
-func (c *viewCursor) key() []byte {
-	if !c.ok {
-		return nil
+// viewCursor walks over a committed cut.
+type viewCursor struct{ it Iter }
+
+func (c *viewCursor) next() (bool, error) {
+	if c.it.Next() {
+		return true, nil
 	}
-	return c.it.Key()
+	return false, c.it.Close()
 }
+func (c *viewCursor) key() []byte   { return c.it.Key() }
 func (c *viewCursor) value() []byte { return c.it.Value() }
 func (c *viewCursor) close() error  { return c.it.Close() }
 
-// liveCursor copies the table in parts. Each part walks the whole table, so parts grow.
+// loneCursor has the only row of a table without key columns.
+type loneCursor struct{ acc []byte }
+
+func (c *loneCursor) next() (bool, error) { return false, nil }
+func (c *loneCursor) key() []byte         { return []byte{} }
+func (c *loneCursor) value() []byte       { return c.acc }
+func (c *loneCursor) close() error        { return nil }
+
+// liveCursor copies a live table in parts.
 type liveCursor struct {
 	live   Live
 	stage  dataflow.StageID
 	shard  dataflow.ShardID
-	lo, hi []byte
+	lo, hi []byte // of what has not been copied yet
+	part   int    // how many entries to copy next
 	keys   [][]byte
 	values [][]byte
 	at     int
-	size   int
-	ended  bool
+	ended  bool // nothing is left to copy
 }
 
-// The first part of a live walk, and how much larger each next one is: a short scan copies little, a long one walks the
-// table a few times only.
+// Each part walks the whole table, so each is larger than the one before: a short scan copies little, a long one walks the
+// table a few times only. livePartMost bounds the copies.
 const (
-	livePart       = walkRows
 	livePartGrowth = 16
+	livePartMost   = 1 << 18
 )
 
-func (c *liveCursor) advance() {
-	if c.at++; c.size > 0 && c.at < len(c.keys) {
-		return
+func (c *liveCursor) next() (bool, error) {
+	if c.at++; c.at < len(c.keys) {
+		return true, nil
 	}
 	if c.ended {
-		c.keys = nil
-		return
+		return false, nil
 	}
-	if c.size == 0 {
-		c.size = livePart
-	} else {
-		c.lo = append(bytes.Clone(c.keys[len(c.keys)-1]), 0) // just after the last key
-		c.size *= livePartGrowth
-	}
-	c.keys, c.values = c.live.Scan(c.stage, c.shard, c.lo, c.hi, c.size)
+	c.keys, c.values = c.live.Scan(c.stage, c.shard, c.lo, c.hi, c.part)
 	c.at = 0
-	c.ended = len(c.keys) < c.size
-}
-
-func (c *liveCursor) key() []byte {
-	if c.at >= len(c.keys) {
-		return nil
+	if c.ended = len(c.keys) < c.part; c.ended {
+		return len(c.keys) > 0, nil
 	}
-	return c.keys[c.at]
+	c.lo = after(c.keys[len(c.keys)-1])
+	c.part = min(c.part*livePartGrowth, livePartMost)
+	return true, nil
 }
+func (c *liveCursor) key() []byte   { return c.keys[c.at] }
 func (c *liveCursor) value() []byte { return c.values[c.at] }
 func (c *liveCursor) close() error  { return nil }
+
+// after returns the smallest key greater than k.
+func after(k []byte) []byte { return append(bytes.Clone(k), 0) }

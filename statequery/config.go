@@ -1,0 +1,41 @@
+package statequery
+
+import (
+	"time"
+
+	"github.com/weirdb/weir/dataflow"
+)
+
+// Config describes an Engine. All fields but those with a default are needed.
+type Config struct {
+	Node    string
+	Group   dataflow.GroupID
+	Shards  int
+	Catalog Catalog
+	Store   Store
+	Streams Streams
+	Leases  Leases
+	// Now is the wall clock in µs since 1970; default time.Now.
+	Now func() int64
+	// MaxWait bounds waiting for a token, when a request does not say, and for a cut to arrive on a shard; default 10 s.
+	MaxWait time.Duration
+	// MaxTime bounds the reading of one pull query or one page of a scan; default 10 s: as long as a superseded cut is kept.
+	MaxTime time.Duration
+	// MaxBytes bounds what one pull query or batch of look-ups holds in memory; default 64 MiB.
+	MaxBytes int64
+}
+
+func (c *Config) ensureDefaults() {
+	if c.Now == nil {
+		c.Now = func() int64 { return time.Now().UnixMicro() }
+	}
+	if c.MaxWait == 0 {
+		c.MaxWait = 10 * time.Second
+	}
+	if c.MaxTime == 0 {
+		c.MaxTime = 10 * time.Second
+	}
+	if c.MaxBytes == 0 {
+		c.MaxBytes = 64 << 20
+	}
+}

@@ -1,0 +1,93 @@
+package statequery
+
+import (
+	"context"
+	"time"
+
+	"github.com/weirdb/weir/dataflow"
+)
+
+// reading is one request's view of a pipeline: a committed cut, or the live tables. One goroutine uses it.
+type reading struct {
+	e        *Engine
+	pipeline *Pipeline
+	cut      *dataflow.CheckpointCommit
+	named    bool               // the request named the cut, or its page token did
+	live     Live               // nil for a committed read
+	covered  dataflow.Positions // of a live read
+	views    []View             // by shard, opened when first used
+	began    time.Time
+}
+
+func (e *Engine) committed(p *Pipeline, c *dataflow.CheckpointCommit, named bool) *reading {
+	return &reading{e: e, pipeline: p, cut: c, named: named, began: time.Now()}
+}
+
+// view returns the request's cut on a shard.
+func (r *reading) view(ctx context.Context, shard dataflow.ShardID) (View, error) {
+	if r.views == nil {
+		r.views = make([]View, r.e.cfg.Shards)
+	}
+	if v := r.views[shard]; v != nil {
+		return v, nil
+	}
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, r.e.cfg.MaxWait)
+		defer cancel()
+	}
+	v, err := r.e.cfg.Store.View(ctx, shard, r.pipeline.UID, r.cut.ID)
+	if err != nil {
+		if !r.named && dataflow.ReasonOf(err) == dataflow.ReasonCheckpointExpired {
+			// Who has not chosen a cut need not care that this one was overtaken: the next try reads a newer one.
+			err = dataflow.Errorf(dataflow.ReasonNoCommittedCheckpoint, "cut %d of pipeline %s was superseded before shard %d could be read", r.cut.ID, r.pipeline.Name, shard).
+				WithRetry(recoverRetry)
+		}
+		return nil, err
+	}
+	r.views[shard] = v
+	return v, nil
+}
+
+// close releases the views.
+func (r *reading) close() {
+	for _, v := range r.views {
+		if v != nil {
+			v.Release()
+		}
+	}
+	r.views = nil
+}
+
+// get returns a copy of the accumulator of a key, nil when there is none. A table that always has one row has it before
+// any input.
+func (r *reading) get(ctx context.Context, t *Table, key []byte) ([]byte, error) {
+	v, ok, err := r.find(ctx, t, key)
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return t.unfed, nil
+	}
+	return v, nil
+}
+
+func (r *reading) find(ctx context.Context, t *Table, key []byte) ([]byte, bool, error) {
+	shard := r.e.shardOf(key)
+	if r.live != nil {
+		v, ok := r.live.Get(t.stage.ID, shard, key, nil)
+		return v, ok, nil
+	}
+	view, err := r.view(ctx, shard)
+	if err != nil {
+		return nil, false, err
+	}
+	return view.Get(t.stage.ID, key, nil)
+}
+
+// overtime reports whether the reading has taken longer than a request may.
+func (r *reading) overtime() bool { return time.Since(r.began) > r.e.cfg.MaxTime }
+
+func deadline(ctx context.Context) error {
+	return dataflow.Errorf(dataflow.ReasonDeadline, "the request ended before its answer was complete: %w", context.Cause(ctx))
+}
