@@ -3,6 +3,7 @@ package node_test
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -399,7 +400,7 @@ func TestBadProducersAreRefusedAndNothingIsDoubled(t *testing.T) {
 			var rows, duplicates uint64
 			for {
 				r, err := call.Recv()
-				if err == io.EOF {
+				if errors.Is(err, io.EOF) {
 					break
 				}
 				if err != nil {
