@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -53,5 +55,14 @@ func runNode(ctx context.Context, cfg node.Config) error {
 	}
 	err = n.Run(ctx)
 	cfg.Logger.Info("stopping", slog.String("data", cfg.DataDir))
+	// A disk that hangs would hold Close up for ever. What is acknowledged is on disk, so the process may end at any time.
+	hung := time.AfterFunc(closeTimeout, func() {
+		cfg.Logger.Error("closing takes too long: the process ends without it", slog.Duration("after", closeTimeout), slog.Any("error", err))
+		os.Exit(exitRefused)
+	})
+	defer hung.Stop()
 	return errors.Join(err, n.Close())
 }
+
+// closeTimeout is longer than any healthy close, and shorter than what supervisors wait before they kill.
+const closeTimeout = 20 * time.Second
