@@ -96,13 +96,13 @@ func Start(cfg Config) (*Run, error) {
 	r.barrier.init(len(r.keyed), cfg.Phases)
 	g, gctx := errgroup.WithContext(ctx)
 	for _, w := range r.writers {
-		g.Go(func() error { return w.Run(gctx) })
+		g.Go(guarded("the writer of deltas", func() error { return w.Run(gctx) }))
 	}
 	for _, k := range r.keyed {
-		g.Go(func() error { return k.loop(gctx) })
+		g.Go(guarded(k.name(), func() error { return k.loop(gctx) }))
 	}
 	for _, s := range r.sources {
-		g.Go(func() error { return s.loop(gctx) })
+		g.Go(guarded("the source of "+s.stream.Name, func() error { return s.loop(gctx) }))
 	}
 	go func() {
 		err := g.Wait()

@@ -2,10 +2,12 @@ package task_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 
@@ -113,6 +115,7 @@ type world struct {
 	attempt dataflow.CheckpointID
 	run     *task.Run
 	acks    chan checkpoint.Ack
+	change  func(*task.Config) // of the next start; may be nil
 }
 
 const program = `CREATE STREAM words (word TEXT);
@@ -177,6 +180,9 @@ func (w *world) start() {
 			tables[[2]int{int(st.ID), s}] = table
 		}
 		view.Release()
+	}
+	if w.change != nil {
+		w.change(&cfg)
 	}
 	var err error
 	if w.run, err = task.Start(cfg); err != nil {
@@ -369,5 +375,26 @@ func TestProcessedEndsWithItsContext(t *testing.T) {
 	w.run.Stop()
 	if _, err := w.run.Processed(t.Context(), nil); err == nil {
 		t.Fatal("a run that has ended processed something")
+	}
+}
+
+// panicLog panics at every read, as a defect in decoding or in an expression would.
+type panicLog struct{ task.RowLog }
+
+func (panicLog) Read(dataflow.StreamID, dataflow.Offset, int) ([]task.Rows, error) { panic("boom") }
+
+func TestAPanicFailsItsRunAlone(t *testing.T) {
+	w := newWorld(t)
+	failed := make(chan error, 1)
+	w.change = func(c *task.Config) {
+		rows := c.Rows
+		c.Rows = func(s dataflow.ShardID) task.RowLog { return panicLog{rows(s)} }
+		c.Failed = func(err error) { failed <- err }
+	}
+	w.start()
+	defer w.run.Stop()
+	var p *task.PanicError
+	if err := <-failed; !errors.As(err, &p) || p.Value != "boom" || !strings.Contains(err.Error(), "the source of words") {
+		t.Errorf("the run ended with %v", err)
 	}
 }

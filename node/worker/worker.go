@@ -311,13 +311,18 @@ func (w *Worker) load(ctx context.Context, uid dataflow.PipelineUID, inc dataflo
 	return keys, err
 }
 
-// failure turns the end of a run into the coordinator's event. A row that fails again at every try is permanent.
+// failure turns the end of a run into the coordinator's event. What fails again at every try, such as a row that an
+// expression cannot take, is permanent.
 func (w *Worker) failure(inc dataflow.Incarnation, err error) coordinator.Event {
 	ev := coordinator.TaskFailed{Incarnation: inc, Failure: dataflow.PipelineFailure{
 		Reason: dataflow.ReasonOf(err), Message: err.Error(), Incarnation: inc,
 	}}
 	var row *task.RowFailure
+	var panicked *task.PanicError
 	switch {
+	case errors.As(err, &panicked):
+		ev.Permanent = true
+		w.cfg.Logger.Error("a task panicked", "task", panicked.Task, "panic", panicked.Value, "stack", string(panicked.Stack))
 	case errors.As(err, &row):
 		ev.Permanent = true
 		f := &ev.Failure
