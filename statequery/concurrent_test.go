@@ -17,14 +17,17 @@ import (
 // add up to the rows below the positions of the answer's cut, and a session must never go back.
 func TestEveryAnswerIsOfOneCutWhileCutsAreMade(t *testing.T) {
 	w := newWorld(t, 4)
-	w.mu.retained = 50 // more than are made while a request is under way
+	w.mu.retained = 1 << 30 // how long a request takes here does not matter
 	e := w.engine()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var writer sync.WaitGroup
 	writer.Go(func() {
 		rng := rand.New(rand.NewPCG(1, 2))
-		for ctx.Err() == nil {
+		for range 2000 {
+			if ctx.Err() != nil {
+				return
+			}
 			for range 10 {
 				w.add(g2(strconv.Itoa(rng.IntN(300)), 1), 1)
 			}

@@ -609,4 +609,6 @@ func refused(t testing.TB, err error, want dataflow.Reason) *dataflow.Error {
 
 func g2(a string, b int64) group2 { return group2{a: a, b: b, aOK: true, bOK: true} }
 
-func (g group2) String() string { return fmt.Sprintf("(%s)", rowText(dataflow.Row{g.aValue(), g.bValue()})) }
+func (g group2) String() string {
+	return fmt.Sprintf("(%s)", rowText(dataflow.Row{g.aValue(), g.bValue()}))
+}
