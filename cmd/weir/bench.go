@@ -62,10 +62,10 @@ writes CPU and allocation profiles there. all takes about five minutes, --quick 
 		cfg.Benchmarks, cfg.NodeCommand = args, []string{program, "bench", "node"}
 		cfg.Profile = c.getenv(profileVariable)
 		cfg.Progress = func(what string) { p.set("%s", what) }
-		print := newFigurePrinter(c, output == "json")
+		printer := newFigurePrinter(c, output == "json")
 		cfg.Report = func(f []bench.Figure) error {
 			p.done()
-			return print.print(f)
+			return printer.print(f)
 		}
 		return bench.Run(ctx, cfg)
 	})
