@@ -142,7 +142,7 @@ func TestSkippedRowsAreCountedInEveryCut(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	n := nodetest.Open(t, nodetest.Options{Shards: 2})
+	n := nodetest.Open(t, nodetest.Options{Shards: 2, Tuning: nodetest.Restless()})
 	n.Deploy("p", "SET checkpoint.interval = '10 ms'; SET on_error = 'skip';"+ratios)
 
 	type appended struct {
@@ -231,4 +231,26 @@ CREATE MATERIALIZED VIEW part AS SELECT k, 12 / (3 - n) AS x FROM n;`)
 		t.Errorf("resume without a failed row: %v", err)
 	}
 	wantTable(t, n, "p", "part", nodetest.Committed, `{"k":"a","x":6}`, `{"k":"b","x":6}`)
+}
+
+// TestSkipLeavesOutARowOfATableWhileItFails counts a group past the value for which a view over it cannot be computed.
+func TestSkipLeavesOutARowOfATableWhileItFails(t *testing.T) {
+	n := nodetest.Open(t, nodetest.Options{})
+	n.Deploy("p", `SET checkpoint.interval = 'off'; SET on_error = 'skip';
+CREATE STREAM s (k TEXT);
+CREATE MATERIALIZED VIEW n AS SELECT k, count(*) AS n FROM s GROUP BY k;
+CREATE MATERIALIZED VIEW part AS SELECT k, 12 / (3 - n) AS x FROM n;
+CREATE MATERIALIZED VIEW parts AS SELECT count(*) AS n, sum(x) AS x FROM part;`)
+	n.Append("s", `{"k":"b"}`)
+	for i, want := range [][]string{
+		{`{"k":"a","x":6}`, `{"k":"b","x":6}`}, {`{"k":"a","x":12}`, `{"k":"b","x":6}`}, {`{"k":"b","x":6}`}, {`{"k":"a","x":-12}`, `{"k":"b","x":6}`},
+	} {
+		n.WaitProcessed(n.Append("s", `{"k":"a"}`))
+		if i == 2 {
+			n.Checkpoint("p")
+			n.Crash(nodetest.LoseUnsynced)
+		}
+		wantTable(t, n, "p", "part", nodetest.Live, want...)
+	}
+	wantTable(t, n, "p", "parts", nodetest.Live, `{"n":2,"x":-6}`)
 }

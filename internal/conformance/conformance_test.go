@@ -60,7 +60,11 @@ func (r *runner) start() {
 	if r.pg != nil {
 		r.pg.load(r.t, r.p)
 	}
-	r.node = nodetest.Open(r.t, nodetest.Options{Shards: 1 + rng.IntN(3)})
+	opts := nodetest.Options{Shards: 1 + rng.IntN(3)}
+	if rng.IntN(2) == 0 {
+		opts.Tuning = nodetest.Restless()
+	}
+	r.node = nodetest.Open(r.t, opts)
 	interval := []string{"off", "off", "20 ms"}[rng.IntN(3)]
 	deployed := r.node.Deploy(r.p.name, "SET checkpoint.interval = '"+interval+"';\n"+r.p.deployed())
 	r.keys = make(map[string][]string)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirdb/weir/internal/vfs"
 	"github.com/weirdb/weir/node"
+	"github.com/weirdb/weir/node/worker"
 	weirv1 "github.com/weirdb/weir/proto/weir/v1"
 )
 
@@ -25,10 +26,21 @@ type Options struct {
 	Shards int
 	// FS holds the data; default an empty one.
 	FS *vfs.MemFS
+	// Tuning says how often what happens in the background happens; Restless makes it frequent.
+	Tuning node.Tuning
 	// Reflection answers gRPC reflection.
 	Reflection bool
 	// Logger takes the node's messages. Default: the test's log, errors only: a start warns of elections.
 	Logger *slog.Logger
+}
+
+// Restless makes everything in the background happen all the time: snapshots and truncation of the logs, new segment
+// files, and merges of what is no longer retained.
+func Restless() node.Tuning {
+	return node.Tuning{
+		Merge:         worker.MergePolicy{Bytes: 1, Layers: 1, Age: time.Millisecond, Every: 5 * time.Millisecond},
+		SnapshotBytes: 4 << 10, TrailingBytes: 1, SegmentBytes: 32 << 10, RetentionEvery: 20 * time.Millisecond,
+	}
 }
 
 // dataDir is the data directory in the file system.
@@ -81,7 +93,7 @@ func (n *Node) open() {
 	ctx, cancel := context.WithCancel(context.Background())
 	nd, err := node.Open(ctx, node.Config{
 		DataDir: dataDir, FS: n.fs, Shards: n.opts.Shards, GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0",
-		Reflection: n.opts.Reflection, FaultInjection: true, Logger: n.opts.Logger,
+		Tuning: n.opts.Tuning, Reflection: n.opts.Reflection, FaultInjection: true, Logger: n.opts.Logger,
 	})
 	if err != nil {
 		cancel()
