@@ -99,6 +99,7 @@ type run struct {
 
 	producers []*producer
 	failed    chan error // capacity 1: the first failure of a child process
+	extended  time.Time  // when the logs were last read
 	stats
 }
 
@@ -249,10 +250,32 @@ func (r *run) killAll(ctx context.Context, n int) error {
 				return fmt.Errorf("after %d kills: %w", i+1, err)
 			}
 		}
+		if time.Since(r.extended) > extendAfter {
+			if err := r.serving(ctx); err != nil {
+				return err
+			}
+			if err := r.extend(ctx); err != nil {
+				return fmt.Errorf("after %d kills: %w", i+1, err)
+			}
+		}
 		select {
 		case err := <-r.failed:
 			return err
 		default:
+		}
+	}
+	return nil
+}
+
+// extendAfter is how long rows wait to be read back, at most: retention keeps them for several times as long.
+const extendAfter = 4 * time.Second
+
+// extend reads the logs on.
+func (r *run) extend(ctx context.Context) error {
+	r.extended = time.Now()
+	for _, a := range r.audits {
+		if err := a.log.extend(ctx, r.client); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -397,10 +420,8 @@ func (r *run) compare(ctx context.Context) error {
 	for name, a := range r.audits {
 		pending[name] = a.take()
 	}
-	for _, a := range r.audits { // after the answers: it reaches as far as any of them
-		if err := a.log.extend(ctx, r.client); err != nil {
-			return err
-		}
+	if err := r.extend(ctx); err != nil { // after the answers: it reaches as far as any of them
+		return err
 	}
 	for who, rows := range acked {
 		if err := r.logOf(who).reader.holds(who, rows); err != nil {

@@ -8,7 +8,7 @@ CREATE STREAM orders (
   item    BIGINT,
   amount  BIGINT,
   placed  TIMESTAMPTZ
-) PARTITION BY (country, item) WITH (max_bytes = '2 MiB');
+) PARTITION BY (country, item) WITH (max_bytes = '1 MiB');
 
 -- A composite key of a TEXT and a TIMESTAMPTZ, either of which can be NULL. WHERE leaves rows out.
 CREATE MATERIALIZED VIEW by_day AS
