@@ -2,9 +2,12 @@ package crashtest
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"maps"
+	"os"
+	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
@@ -20,13 +23,36 @@ var (
 	every = flag.Int("every", 0, "crash at every n-th operation; 0 = at about 12 of them")
 	only  = flag.Int("at", 0, "crash at this operation alone, for a second look")
 	seed  = flag.Uint64("seed", 1, "what is lost and torn")
+	span  = flag.String("span", "", "FROM-TO: crash in this part alone and print what was hit; the test calls itself with it")
 )
 
-// stuckAfter is when a life and its check, which take a fraction of a second, count as stuck.
-const stuckAfter = time.Minute
+const (
+	// stuckAfter is when a life and its check, which take a fraction of a second, count as stuck.
+	stuckAfter = time.Minute
+	// spanCrashes is how many crashes a child process has. A crashed node cannot be taken down wholly: goroutines of its
+	// stores stay, and end with the process.
+	spanCrashes = 32
+)
 
 // TestEveryCrashLeavesWhatTheGuaranteesAllow is the package's point: see its documentation.
 func TestEveryCrashLeavesWhatTheGuaranteesAllow(t *testing.T) {
+	switch {
+	case *only > 0:
+		crashIn(t, *only, *only, 1)
+		return
+	case *span != "":
+		var from, to int
+		if _, err := fmt.Sscanf(*span, "%d-%d", &from, &to); err != nil {
+			t.Fatalf("-span %s: %v", *span, err)
+		}
+		hit := crashIn(t, from, to, max(1, *every))
+		b, err := json.Marshal(hit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Printf("%s%s\n", hitsMark, b)
+		return
+	}
 	dry := crashfs.New(vfs.NewCrashableMem(), crashfs.Crash{})
 	if h, err := live(t.Context(), dry); err != nil || h.acked != batches {
 		t.Fatalf("the script fails without a crash: %v after %+v", err, h)
@@ -37,47 +63,84 @@ func TestEveryCrashLeavesWhatTheGuaranteesAllow(t *testing.T) {
 		step = max(1, ops/12)
 	}
 	t.Logf("the script makes about %d durable operations; crashing at every %d. (seed %d)", ops, step, *seed)
+	hit := crashInChildren(t, ops, step)
+	total := 0
+	for _, kind := range slices.Sorted(maps.Keys(hit)) {
+		t.Logf("%5d × %s", hit[kind], kind)
+		total += hit[kind]
+	}
+	t.Logf("%5d crashes in all", total)
+	if step > 1 {
+		return
+	}
+	for _, want := range []string{"log: write-at", "log: sync", "state: write", "state: sync", "snapshots: write", "snapshots: rename"} {
+		if hit[want] == 0 {
+			t.Errorf("no crash fell on %q: the script no longer does what it is for", want)
+		}
+	}
+}
 
-	points := make(chan int)
+// hitsMark begins the line on which a child prints what was hit.
+const hitsMark = "hits: "
+
+// crashInChildren crashes at every step-th of ops operations, in child processes, and returns what was hit.
+func crashInChildren(t *testing.T, ops, step int) map[string]int {
+	spans := make(chan [2]int)
 	var mu sync.Mutex
 	hit := make(map[string]int)
 	var workers sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		workers.Go(func() {
-			for k := range points {
-				stuck := time.AfterFunc(stuckAfter, func() {
-					panic(fmt.Sprintf("crash at operation %d: nothing has come of it for %s", k, stuckAfter))
-				})
-				kind, err := crashAt(t.Context(), k)
-				stuck.Stop()
-				mu.Lock()
-				hit[kind]++
-				mu.Unlock()
+			for s := range spans {
+				cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=20m",
+					fmt.Sprintf("-span=%d-%d", s[0], s[1]), fmt.Sprintf("-every=%d", step), fmt.Sprintf("-seed=%d", *seed))
+				out, err := cmd.CombinedOutput()
 				if err != nil {
-					t.Errorf("crash at operation %d (%s): %v\nagain: go test ./internal/crashtest -at %d -seed %d", k, kind, err, k, *seed)
+					t.Errorf("operations %d to %d: %v\n%s", s[0], s[1], err, out)
 				}
+				mu.Lock()
+				addHits(t, hit, string(out))
+				mu.Unlock()
 			}
 		})
 	}
-	if *only > 0 {
-		points <- *only
-	} else {
-		for k := 1; k <= ops; k += step {
-			points <- k
-		}
+	for from := 1; from <= ops; from += spanCrashes * step {
+		spans <- [2]int{from, min(ops, from+spanCrashes*step-1)}
 	}
-	close(points)
+	close(spans)
 	workers.Wait()
-	for _, kind := range slices.Sorted(maps.Keys(hit)) {
-		t.Logf("%5d × %s", hit[kind], kind)
-	}
-	if *every == 1 {
-		for _, want := range []string{"log: write-at", "log: sync", "state: write", "state: sync", "snapshots: write", "snapshots: rename"} {
-			if hit[want] == 0 {
-				t.Errorf("no crash fell on %q: the script no longer does what it is for", want)
+	return hit
+}
+
+func addHits(t *testing.T, hit map[string]int, out string) {
+	for line := range strings.Lines(out) {
+		if text, ok := strings.CutPrefix(line, hitsMark); ok {
+			var h map[string]int
+			if err := json.Unmarshal([]byte(text), &h); err != nil {
+				t.Errorf("%s: %v", line, err)
+			}
+			for kind, n := range h {
+				hit[kind] += n
 			}
 		}
 	}
+}
+
+// crashIn crashes at every step-th operation of a span, one after the other, and returns what was hit.
+func crashIn(t *testing.T, from, to, step int) map[string]int {
+	hit := make(map[string]int)
+	for k := from; k <= to; k += step {
+		stuck := time.AfterFunc(stuckAfter, func() {
+			panic(fmt.Sprintf("crash at operation %d: nothing has come of it for %s", k, stuckAfter))
+		})
+		kind, err := crashAt(t.Context(), k)
+		stuck.Stop()
+		hit[kind]++
+		if err != nil {
+			t.Errorf("crash at operation %d (%s): %v\nagain: go test ./internal/crashtest -at %d -seed %d", k, kind, err, k, *seed)
+		}
+	}
+	return hit
 }
 
 // crashAt lives until operation k, loses the power, and checks what is left. kind says what the operation was.
