@@ -27,8 +27,9 @@ type Worker interface {
 	Stop(uid dataflow.PipelineUID, inc dataflow.Incarnation)
 	// Inject puts a barrier into the sources of the incarnation.
 	Inject(uid dataflow.PipelineUID, inc dataflow.Incarnation, n dataflow.CheckpointID)
-	// Running returns the incarnation whose tasks all run; 0 = none.
-	Running(uid dataflow.PipelineUID) dataflow.Incarnation
+	// Attach lets step take the reports of the pipeline's tasks from now on, and returns the incarnation whose tasks all
+	// run; 0 = none.
+	Attach(uid dataflow.PipelineUID, step func(coordinator.Event)) dataflow.Incarnation
 	// Ends returns where the streams end.
 	Ends(streams []dataflow.StreamID) dataflow.Positions
 	// Appended returns a channel that is closed when rows may have been appended after the call.
@@ -163,10 +164,10 @@ func (d *Driver) Request(ctx context.Context, uid dataflow.PipelineUID) error {
 	return err
 }
 
-// Fail ends the tasks of the pipeline's current incarnation as if one of them had failed, for demonstrations and tests.
-func (d *Driver) Fail(uid dataflow.PipelineUID, cause string) {
+// Fail ends the tasks of an incarnation as if one of them had failed, for demonstrations and tests. It does nothing when
+// another one is current by then.
+func (d *Driver) Fail(uid dataflow.PipelineUID, inc dataflow.Incarnation, cause string) {
 	if p := d.pipeline(uid); p != nil {
-		inc := d.cfg.Worker.Running(uid)
 		p.step(coordinator.TaskFailed{Incarnation: inc, Failure: dataflow.PipelineFailure{
 			Reason: dataflow.ReasonPipelineRecovering, Message: cause, Incarnation: inc}})
 	}

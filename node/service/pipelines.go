@@ -279,6 +279,6 @@ func (s *Service) FailPipeline(_ context.Context, name string) (dataflow.Incarna
 	if p.State != dataflow.PipelineRunning {
 		return 0, dataflow.Errorf(dataflow.ReasonPipelineState, "pipeline %s is %s; only a running one can be crashed", name, p.State)
 	}
-	s.cfg.Leader.Fail(p.UID, "crashed on request")
+	s.cfg.Leader.Fail(p.UID, p.Incarnation, "crashed on request")
 	return p.Incarnation, nil
 }

@@ -64,7 +64,8 @@ type Worker struct {
 		sync.Mutex
 		runs     map[dataflow.PipelineUID]*Running
 		fences   map[dataflow.PipelineUID]fence
-		appended chan struct{} // closed and replaced when a shard's log has applied something
+		steps    map[dataflow.PipelineUID]func(coordinator.Event) // who takes the reports of tasks
+		appended chan struct{}                                    // closed and replaced when a shard's log has applied something
 	}
 	publisher *publisher
 }
@@ -110,6 +111,7 @@ func New(cfg Config) *Worker {
 	w := &Worker{cfg: cfg}
 	w.mu.runs = make(map[dataflow.PipelineUID]*Running)
 	w.mu.fences = make(map[dataflow.PipelineUID]fence)
+	w.mu.steps = make(map[dataflow.PipelineUID]func(coordinator.Event))
 	w.mu.appended = make(chan struct{})
 	w.publisher = newPublisher(cfg)
 	return w
@@ -182,14 +184,14 @@ func (w *Worker) Live(uid dataflow.PipelineUID) *Running {
 	}
 }
 
-// Start starts all tasks of an incarnation from its base (P4). step is called with what the tasks report; it must not
-// block. Start returns when the tasks run.
+// Start starts all tasks of an incarnation from its base (P4). step is called with what the tasks report, until another
+// coordinator attaches; it must not block. Start returns when the tasks run.
 func (w *Worker) Start(ctx context.Context, uid dataflow.PipelineUID, inc dataflow.Incarnation, base *dataflow.CheckpointCommit, step func(coordinator.Event)) error {
 	w.cfg.Phases.Enter(phase.Recover)
 	defer w.cfg.Phases.Leave(phase.Recover)
 	st := w.cfg.Meta.State()
 	p := st.Pipelines[uid]
-	if p == nil || p.Incarnation != inc || !w.begin(uid, inc) {
+	if p == nil || p.Incarnation != inc || !w.begin(uid, inc, step) {
 		return stale(uid, inc)
 	}
 	w.Stop(uid, inc-1)
@@ -218,10 +220,10 @@ func (w *Worker) Start(ctx context.Context, uid dataflow.PipelineUID, inc datafl
 		Rows:   func(s dataflow.ShardID) task.RowLog { return w.rows(w.cfg.Shards[s]) },
 		Deltas: func(s dataflow.ShardID) checkpoint.Log { return w.cfg.Shards[s].Log },
 		Ack: func(a checkpoint.Ack) {
-			step(coordinator.Ack{Incarnation: a.Incarnation, Checkpoint: a.ID, Shard: a.Shard, Seq: a.Seq, Digest: a.Digest,
+			w.report(uid, coordinator.Ack{Incarnation: a.Incarnation, Checkpoint: a.ID, Shard: a.Shard, Seq: a.Seq, Digest: a.Digest,
 				Index: a.Index, Skipped: a.Skipped, Positions: a.Positions})
 		},
-		Failed: func(err error) { step(w.failure(inc, err)) },
+		Failed: func(err error) { w.report(uid, w.failure(inc, err)) },
 		Phases: w.cfg.Phases,
 		Logger: w.cfg.Logger,
 	}
@@ -249,8 +251,8 @@ func stale(uid dataflow.PipelineUID, inc dataflow.Incarnation) error {
 	return fmt.Errorf("start incarnation %d of pipeline %d: %w", inc, uid, meta.ErrStaleIncarnation)
 }
 
-// begin passes the fence, once per incarnation.
-func (w *Worker) begin(uid dataflow.PipelineUID, inc dataflow.Incarnation) bool {
+// begin passes the fence, once per incarnation, for the coordinator that step belongs to.
+func (w *Worker) begin(uid dataflow.PipelineUID, inc dataflow.Incarnation, step func(coordinator.Event)) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	f := w.mu.fences[uid]
@@ -259,7 +261,30 @@ func (w *Worker) begin(uid dataflow.PipelineUID, inc dataflow.Incarnation) bool 
 	}
 	f.started = inc
 	w.mu.fences[uid] = f
+	w.mu.steps[uid] = step
 	return true
+}
+
+// report tells the pipeline's coordinator something.
+func (w *Worker) report(uid dataflow.PipelineUID, ev coordinator.Event) {
+	w.mu.Lock()
+	step := w.mu.steps[uid]
+	w.mu.Unlock()
+	if step != nil {
+		step(ev)
+	}
+}
+
+// Attach lets step take the reports of the pipeline's tasks from now on, and returns the incarnation whose tasks all run;
+// 0 = none.
+func (w *Worker) Attach(uid dataflow.PipelineUID, step func(coordinator.Event)) dataflow.Incarnation {
+	w.mu.Lock()
+	w.mu.steps[uid] = step
+	w.mu.Unlock()
+	if r := w.Live(uid); r != nil {
+		return r.Incarnation
+	}
+	return 0
 }
 
 // register makes a run the pipeline's, unless it has been told to stop or overtaken while it was being started.
@@ -360,16 +385,9 @@ func (w *Worker) forget(st *meta.State) {
 	for uid := range w.mu.fences {
 		if st.PipelineDeleted(uid) && w.mu.runs[uid] == nil {
 			delete(w.mu.fences, uid)
+			delete(w.mu.steps, uid)
 		}
 	}
-}
-
-// Running returns the incarnation of the pipeline's run; 0 = none.
-func (w *Worker) Running(uid dataflow.PipelineUID) dataflow.Incarnation {
-	if r := w.Live(uid); r != nil {
-		return r.Incarnation
-	}
-	return 0
 }
 
 // Inject puts barrier n into the sources of the incarnation, if it runs here.
