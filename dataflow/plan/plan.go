@@ -129,10 +129,6 @@ func (p *Plan) Tables() []*Stage {
 	return tables
 }
 
-// OneRow reports whether the stage's table always has exactly one row: an aggregate without GROUP BY, which has its row
-// before any input.
-func (s *Stage) OneRow() bool { return len(s.Key) == 0 && s.Kind == StageAggregate }
-
 // Row returns the schema that Output and Having read: the key columns, then the results of the aggregates.
 func (s *Stage) Row() dataflow.Schema {
 	row := append(dataflow.Schema(nil), s.Key...)
