@@ -283,6 +283,33 @@ func TestAResumeRightAfterTheStopIsNotMissed(t *testing.T) {
 	}
 }
 
+func TestAStopRightAfterTheResumeIsNotMissed(t *testing.T) {
+	in(t, func(t *testing.T, w *world) {
+		w.lead()
+		uid := w.deploy(off)
+		synctest.Wait()
+		if _, err := w.log.Stop(t.Context(), uid); err != nil {
+			t.Fatal(err)
+		}
+		w.took()
+		w.set(func() {
+			w.mu.after = func(name string) error {
+				if name == "RECOVERING" { // nobody can look in between
+					if _, err := w.log.Stop(t.Context(), uid); err != nil {
+						t.Error(err)
+					}
+				}
+				return nil
+			}
+		})
+		if _, err := w.log.Resume(t.Context(), uid); err != nil {
+			t.Fatal(err)
+		}
+		w.state(dataflow.PipelineStopped)
+		w.expect("RECOVERING; STOPPING; stop i1; BeginIncarnation; stop i1; STOPPED")
+	})
+}
+
 func TestOptionsThatChangeDuringARecoveryReachTheMachine(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {
 		w.lead()

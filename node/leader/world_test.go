@@ -44,6 +44,7 @@ type world struct {
 		ends     dataflow.Positions
 		appended chan struct{}
 		start    func(ctx context.Context, inc dataflow.Incarnation) error // nil starts at once
+		starting int                                                       // calls of Start under way
 		mute     bool                                                      // barriers are not acknowledged
 		seq      dataflow.DeltaSeq
 	}
@@ -222,14 +223,17 @@ func (w *world) Start(ctx context.Context, _ dataflow.PipelineUID, inc dataflow.
 	w.note("start i%d from %d", inc, base.ID)
 	w.mu.Lock()
 	start := w.mu.start
+	w.mu.starting++
 	w.mu.Unlock()
+	var err error
 	if start != nil {
-		if err := start(ctx, inc); err != nil {
-			return err
-		}
+		err = start(ctx, inc)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.mu.starting--; err != nil {
+		return err
+	}
 	w.mu.running, w.mu.step, w.mu.seq = inc, step, 0
 	return nil
 }
@@ -238,6 +242,9 @@ func (w *world) Stop(_ dataflow.PipelineUID, inc dataflow.Incarnation) {
 	w.note("stop i%d", inc)
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.mu.starting > 0 {
+		w.t.Errorf("stop i%d comes while tasks are being started", inc)
+	}
 	if w.mu.running <= inc {
 		w.mu.running = 0
 	}
@@ -288,8 +295,11 @@ func (w *world) IncarnationBegun(string)                   {}
 
 // once returns err the first time it is asked about a command of the name; about any when the name is "".
 func once(name string, err error) func(string) error {
+	var mu sync.Mutex
 	done := make(map[string]bool)
 	return func(got string) error {
+		mu.Lock()
+		defer mu.Unlock()
 		if name != "" && got != name || done[got] {
 			return nil
 		}
