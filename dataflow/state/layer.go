@@ -18,6 +18,7 @@ type layer struct {
 	at          []uint64 // entries in order: segment << 32 | offset
 	bytes       int64    // of entries
 	filter      filter
+	index       index
 }
 
 func (l *layer) entry(i int) rawEntry {
@@ -39,8 +40,8 @@ func (l *layer) get(k stageKey, hash uint64) (val []byte, found bool) {
 	if !l.filter.mayContain(hash) {
 		return nil, false
 	}
-	if i := l.search(k); i < len(l.at) {
-		if e := l.entry(i); e.stageKey.compare(k) == 0 {
+	for slot := l.index.first(hash); l.index[slot] != 0; slot = l.index.next(slot) {
+		if e := l.entry(int(l.index[slot] - 1)); e.stageKey.compare(k) == 0 {
 			return e.val, true
 		}
 	}
@@ -88,6 +89,28 @@ func (f filter) mayContain(hash uint64) bool {
 	return f[i]&mask == mask
 }
 
+// index finds the entry of a key by its hash: open addressing, the number of the entry + 1, 0 = free. A search in the sorted
+// entries costs a cache miss or two at each of its steps; here it is one or two in all. It is between a third and two
+// thirds full, so a key takes 6 to 12 bytes.
+type index []uint32
+
+func newIndex(hashes []uint64) index {
+	x := make(index, 1<<bits.Len(uint(len(hashes)+len(hashes)/2)))
+	for i, h := range hashes {
+		slot := x.first(h)
+		for x[slot] != 0 {
+			slot = x.next(slot)
+		}
+		x[slot] = uint32(i + 1)
+	}
+	return x
+}
+
+// first returns where to look first. The filter's word is chosen by the high bits of the hash.
+func (x index) first(hash uint64) int { return int(hash & uint64(len(x)-1)) }
+
+func (x index) next(slot int) int { return (slot + 1) & (len(x) - 1) }
+
 // layerBuilder makes a layer of entries that come in order.
 type layerBuilder struct {
 	segs   [][]byte
@@ -116,7 +139,7 @@ func (b *layerBuilder) addChunk(data []byte) error {
 }
 
 func (b *layerBuilder) finish(first, last dataflow.DeltaRef) *layer {
-	return &layer{first: first, last: last, segs: b.segs, at: b.at, bytes: b.bytes, filter: newFilter(b.hashes)}
+	return &layer{first: first, last: last, segs: b.segs, at: b.at, bytes: b.bytes, filter: newFilter(b.hashes), index: newIndex(b.hashes)}
 }
 
 // cursor walks a range of a layer.
