@@ -83,11 +83,14 @@ func (r *Replica) acquireMerge(ctx context.Context) error {
 	case <-r.store.fail.done:
 		return r.store.fail.err
 	}
+	err := ctx.Err() // when both were ready, chance has chosen
 	if r.closed.Load() {
-		r.releaseMerge()
-		return errShuttingDown()
+		err = errShuttingDown()
 	}
-	return nil
+	if err != nil {
+		r.releaseMerge()
+	}
+	return err
 }
 
 func (r *Replica) releaseMerge() { <-r.merging }
