@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -39,10 +41,16 @@ const dropTimeout = 10 * time.Second
 // layers up to the release floor (P6), and drops what the meta log has dropped (P1: by an entry of the shard's own log).
 type publisher struct {
 	cfg Config
-	// published holds the newest cut that was published, per pipeline; used by the publish loop alone.
-	published map[dataflow.PipelineUID]dataflow.CheckpointID
+	// published holds which cuts the replicas have been told of, per pipeline; used by the publish loop alone.
+	published map[dataflow.PipelineUID]cutSet
 	// merged holds when a pipeline's layers were last folded on a shard; used by the merge loop alone.
 	merged map[mergeKey]time.Time
+}
+
+// cutSet tells the readable cuts of a pipeline from others: cuts come at the end only, and a cut that goes is one less.
+type cutSet struct {
+	newest dataflow.CheckpointID
+	count  int
 }
 
 type mergeKey struct {
@@ -51,7 +59,7 @@ type mergeKey struct {
 }
 
 func newPublisher(cfg Config) *publisher {
-	return &publisher{cfg: cfg, published: make(map[dataflow.PipelineUID]dataflow.CheckpointID), merged: make(map[mergeKey]time.Time)}
+	return &publisher{cfg: cfg, published: make(map[dataflow.PipelineUID]cutSet), merged: make(map[mergeKey]time.Time)}
 }
 
 func (p *publisher) run(ctx context.Context) error {
@@ -60,6 +68,9 @@ func (p *publisher) run(ctx context.Context) error {
 	g.Go(func() error { return p.mergeLoop(ctx) })
 	return g.Wait()
 }
+
+// dropRetry is when drops that did not succeed are tried again.
+const dropRetry = time.Second
 
 func (p *publisher) publishLoop(ctx context.Context) error {
 	for {
@@ -70,19 +81,24 @@ func (p *publisher) publishLoop(ctx context.Context) error {
 				return err
 			}
 		}
-		p.drop(ctx, st)
+		var again <-chan time.Time
+		if !p.drop(ctx, st) {
+			again = time.After(dropRetry)
+		}
 		select {
 		case <-changed:
+		case <-again:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 }
 
-// publish hands the cuts of a pipeline that are new to every replica.
+// publish hands the cuts of a pipeline that are new to every replica, in order, and says which are kept.
 func (p *publisher) publish(pl *meta.Pipeline) error {
+	set := cutSet{newest: pl.Newest().ID, count: len(pl.Cuts)}
 	last, known := p.published[pl.UID]
-	if known && pl.Newest().ID == last && pl.Floor().ID == last {
+	if known && set == last {
 		return nil
 	}
 	p.cfg.Phases.Enter(phase.Publish)
@@ -93,7 +109,7 @@ func (p *publisher) publish(pl *meta.Pipeline) error {
 	}
 	for _, s := range p.cfg.Shards {
 		for _, c := range pl.Cuts {
-			if known && c.ID <= last {
+			if known && c.ID <= last.newest {
 				continue
 			}
 			if err := s.Replica.Publish(c); err != nil {
@@ -102,34 +118,52 @@ func (p *publisher) publish(pl *meta.Pipeline) error {
 		}
 		s.Replica.SetRetained(pl.UID, keep)
 	}
-	p.published[pl.UID] = pl.Newest().ID
+	p.published[pl.UID] = set
 	return nil
 }
 
-// drop removes what belongs to deleted pipelines and streams. A failure is logged and tried again at the next change.
-func (p *publisher) drop(ctx context.Context, st *meta.State) {
+// drop removes what belongs to deleted pipelines and streams, and reports whether all of it is gone.
+func (p *publisher) drop(ctx context.Context, st *meta.State) (done bool) {
 	p.cfg.Catalog.Forget(st)
+	// Replicas have been told of the cuts of pipelines that their logs may never have heard of.
+	var gone []dataflow.PipelineUID
+	for uid := range p.published {
+		if st.PipelineDeleted(uid) {
+			gone = append(gone, uid)
+		}
+	}
+	done = true
 	for _, s := range p.cfg.Shards {
-		for _, uid := range s.Log.Pipelines() {
-			if st.PipelineDeleted(uid) {
-				delete(p.published, uid)
-				p.attempt(ctx, "drop pipeline", s, uint64(uid), func(ctx context.Context) error { return s.Log.DropPipeline(ctx, uid) })
+		uids := append(s.Log.Pipelines(), gone...)
+		slices.Sort(uids)
+		for _, uid := range slices.Compact(uids) {
+			if st.PipelineDeleted(uid) && !p.attempt(ctx, "drop pipeline", s, uint64(uid), func(ctx context.Context) error { return s.Log.DropPipeline(ctx, uid) }) {
+				done = false
 			}
 		}
 		for _, id := range s.Log.Streams() {
-			if st.StreamDropped(id) {
-				p.attempt(ctx, "drop stream", s, uint64(id), func(ctx context.Context) error { return s.Log.DropStream(ctx, id) })
+			if st.StreamDropped(id) && !p.attempt(ctx, "drop stream", s, uint64(id), func(ctx context.Context) error { return s.Log.DropStream(ctx, id) }) {
+				done = false
 			}
 		}
 	}
+	if done {
+		for _, uid := range gone {
+			delete(p.published, uid)
+		}
+	}
+	return done
 }
 
-func (p *publisher) attempt(ctx context.Context, what string, s *Shard, id uint64, f func(context.Context) error) {
+// attempt makes a proposal that will be made again when it does not succeed, which it reports.
+func (p *publisher) attempt(ctx context.Context, what string, s *Shard, id uint64, propose func(context.Context) error) bool {
 	ctx, cancel := context.WithTimeout(ctx, dropTimeout)
 	defer cancel()
-	if err := f(ctx); err != nil && ctx.Err() == nil {
+	err := propose(ctx)
+	if err != nil && ctx.Err() == nil {
 		p.cfg.Logger.Warn(what, "shard", s.ID, "id", id, "error", err)
 	}
+	return err == nil
 }
 
 func (p *publisher) mergeLoop(ctx context.Context) error {
@@ -141,6 +175,8 @@ func (p *publisher) mergeLoop(ctx context.Context) error {
 			return ctx.Err()
 		case <-tick.C:
 		}
+		st := p.cfg.Meta.State()
+		maps.DeleteFunc(p.merged, func(k mergeKey, _ time.Time) bool { return st.PipelineDeleted(k.pipeline) })
 		for _, s := range p.cfg.Shards {
 			for _, ps := range s.Replica.Stats().Pipelines {
 				if err := p.mergeIfDue(ctx, s, ps); err != nil {
@@ -155,8 +191,7 @@ func (p *publisher) mergeIfDue(ctx context.Context, s *Shard, ps state.PipelineS
 	pl := p.cfg.Meta.State().Pipelines[ps.Pipeline]
 	k := mergeKey{s.ID, ps.Pipeline}
 	if pl == nil {
-		delete(p.merged, k)
-		return nil
+		return nil // it will be dropped
 	}
 	last, ok := p.merged[k]
 	if !ok {
@@ -175,8 +210,8 @@ func (p *publisher) mergeIfDue(ctx context.Context, s *Shard, ps state.PipelineS
 	ref, err := s.Replica.Merge(ctx, ps.Pipeline, floor.ID)
 	switch dataflow.ReasonOf(err) {
 	case "":
-	case dataflow.ReasonNoCommittedCheckpoint, dataflow.ReasonCheckpointNotFound, dataflow.ReasonCheckpointExpired:
-		return nil // not here yet, or overtaken: the next tick sees
+	case dataflow.ReasonNoCommittedCheckpoint, dataflow.ReasonCheckpointNotFound, dataflow.ReasonCheckpointExpired, dataflow.ReasonPipelineNotFound:
+		return nil // not here yet, overtaken, or dropped: the next tick sees
 	default:
 		if ctx.Err() != nil || errors.Is(err, context.Canceled) {
 			return ctx.Err()
@@ -186,20 +221,4 @@ func (p *publisher) mergeIfDue(ctx context.Context, s *Shard, ps state.PipelineS
 	p.merged[k] = time.Now()
 	p.attempt(ctx, "settle deltas", s, uint64(ps.Pipeline), func(ctx context.Context) error { return s.Log.Settle(ctx, ps.Pipeline, ref) })
 	return nil
-}
-
-// view returns a committed cut on a shard as soon as it can be read there.
-func (p *publisher) view(ctx context.Context, s *Shard, uid dataflow.PipelineUID, cut dataflow.CheckpointID) (*state.View, error) {
-	for {
-		changed := s.Replica.Changed()
-		v, err := s.Replica.View(uid, cut)
-		if dataflow.ReasonOf(err) != dataflow.ReasonNoCommittedCheckpoint {
-			return v, err
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil, errors.Join(err, ctx.Err())
-		}
-	}
 }

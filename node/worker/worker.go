@@ -308,7 +308,7 @@ func (w *Worker) load(ctx context.Context, uid dataflow.PipelineUID, inc dataflo
 			if err := s.Log.BeginIncarnation(ctx, uid, inc, ref); err != nil {
 				return fmt.Errorf("begin incarnation %d on shard %d: %w", inc, s.ID, err)
 			}
-			view, err := w.publisher.view(ctx, s, uid, base.ID)
+			view, err := s.Replica.Await(ctx, uid, base.ID)
 			if err != nil {
 				return fmt.Errorf("open the base %d on shard %d: %w", base.ID, s.ID, err)
 			}
@@ -416,9 +416,9 @@ func (w *Worker) End(at dataflow.StreamShard) dataflow.Offset {
 	return w.rows(w.cfg.Shards[at.Shard]).End(at.Stream)
 }
 
-// View returns a committed cut on a shard, counted.
+// View returns a committed cut on a shard, as soon as it can be read there; the caller releases it.
 func (w *Worker) View(ctx context.Context, s dataflow.ShardID, uid dataflow.PipelineUID, cut dataflow.CheckpointID) (*state.View, error) {
-	return w.publisher.view(ctx, w.cfg.Shards[s], uid, cut)
+	return w.cfg.Shards[s].Replica.Await(ctx, uid, cut)
 }
 
 // rows returns where the tasks of a shard read.

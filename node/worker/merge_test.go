@@ -1,0 +1,49 @@
+package worker
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/dataflow/state"
+	"github.com/weirdb/weir/internal/vfs"
+	"github.com/weirdb/weir/raftlog/meta"
+)
+
+// A merge can meet the deletion of its pipeline: the state that the loop looked at is a moment old.
+func TestAMergeOfADroppedPipelineIsLeftAlone(t *testing.T) {
+	now := int64(1)
+	fsm := meta.NewFSM()
+	log := meta.New(&memGroup{fsm: fsm}, fsm, func() int64 { return now })
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx := t.Context()
+	must(log.Bootstrap(ctx, "c", 1))
+	p, _, err := log.CreatePipeline(ctx, meta.CreatePipeline{Name: "p", Fingerprint: "f", Options: []dataflow.Option{{Name: "checkpoint.retained", Value: "1"}}})
+	must(err)
+	_, _, err = log.ReserveAttempts(ctx, p.UID, 9, true)
+	must(err)
+	now += time.Hour.Microseconds()
+	_, err = log.CommitCheckpoint(ctx, &dataflow.CheckpointCommit{Pipeline: p.UID, Incarnation: 1, ID: 1, Guarantee: dataflow.GuaranteeExactlyOnce, Shards: make([]dataflow.ShardCommit, 1)})
+	must(err)
+	now += time.Hour.Microseconds()
+	must(log.Expire(ctx)) // the floor is cut 1
+	quiet := slog.New(slog.DiscardHandler)
+	replica, err := state.OpenReplica(state.Config{FS: vfs.NewCrashableMem(), Dir: "/state", Logger: quiet})
+	must(err)
+	defer func() { must(replica.Close()) }()
+	s := &Shard{Replica: replica}
+	pub := newPublisher(Config{Shards: []*Shard{s}, Meta: log, Logger: quiet, Merge: MergePolicy{Layers: 1}})
+	merge := func() error {
+		return pub.mergeIfDue(context.Background(), s, state.PipelineStats{Pipeline: p.UID, Layers: 1})
+	}
+	must(merge()) // the cut has not been published: next time
+	must(replica.DropPipeline(1, p.UID))
+	must(merge())
+}
