@@ -46,6 +46,10 @@ func (d DeltaID) String() string {
 // batches (P2).
 const MaxDeltaChunkBytes = MaxEntryBytes
 
+// MaxDeltaChunkEntry is the largest chunk there is: a single change that is larger than MaxDeltaChunkBytes, the largest
+// value with the largest key, and what frames them.
+const MaxDeltaChunkEntry = MaxRowBytes + MaxKeyBytes + 1<<10
+
 // DeltaDigest computes the digest of a delta over its chunks, in order: h' = XXH64(h ‖ XXH64(chunk)), both as eight
 // little-endian bytes, starting at 0. The writer, the shard's log and the state replica compute the same one, each from
 // the chunks it has seen. A chain over hashes needs eight bytes of state, which fit a snapshot, and tells apart the same

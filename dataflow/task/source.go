@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -343,7 +344,7 @@ func rowText(schema dataflow.Schema, row dataflow.Row) string {
 		out = append(out, ':')
 		out = expr.AppendJSON(out, v, expr.JSONOptions{})
 		if len(out) > maxRowText {
-			return string(out[:maxRowText]) + "…"
+			return strings.ToValidUTF8(string(out[:maxRowText]), "") + "…" // the cut may fall into a character
 		}
 	}
 	return string(append(out, '}'))

@@ -209,8 +209,12 @@ func (p *pipeline) mark(ctx context.Context, state dataflow.PipelineState, propo
 		}
 		return err
 	})
-	if err != nil && ctx.Err() == nil {
-		p.d.cfg.Logger.Debug(what, "pipeline", p.name, "error", err)
+	switch {
+	case err == nil || ctx.Err() != nil:
+	case errors.Is(err, meta.ErrStaleIncarnation) || dataflow.ReasonOf(err) == dataflow.ReasonPipelineState || dataflow.ReasonOf(err) == dataflow.ReasonPipelineNotFound:
+		p.d.cfg.Logger.Debug(what, "pipeline", p.name, "error", err) // overtaken by something newer
+	default:
+		p.d.cfg.Logger.Error(what, "pipeline", p.name, "error", err)
 	}
 }
 

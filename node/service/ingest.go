@@ -2,12 +2,8 @@ package service
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
-	"fmt"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -46,7 +42,7 @@ func (s *Service) Begin(ctx context.Context, a api.Append) (api.Pending, error) 
 	} else if err := s.checkPlaces(a.Stream, parts); err != nil {
 		return nil, err
 	}
-	p := &pending{answered: s.appending(ctx)}
+	p := &pending{answered: s.appending(ctx), repeatable: a.Producer != "" || a.IdempotencyKey != ""}
 	for _, part := range parts {
 		sa := shard.Append{
 			Stream: a.Stream.ID, Rows: batch.Encode(nil, part.Rows), Count: part.Rows.N,
@@ -166,6 +162,8 @@ func (s *Service) split(a api.Append) []api.ShardRows {
 type pending struct {
 	parts []pendingPart
 	first error // the first refusal at submission
+	// repeatable says that a retry is recognised: it carries the same numbers or the same key.
+	repeatable bool
 	// answered ends the record of the append's phase; nil without a recorder.
 	answered func()
 }
@@ -192,15 +190,17 @@ type pendingPart struct {
 }
 
 // Wait returns when all shards have answered. An error of one shard is the append's error; rows that other shards took
-// stay, and a retry with the same numbers or key is answered as before.
+// stay, and a retry with the same numbers or key is answered as before. Without those the error is OUTCOME_UNKNOWN.
 func (p *pending) Wait(ctx context.Context) ([]api.ShardAppended, error) {
 	if p.answered != nil {
 		defer p.answered()
 	}
 	out := make([]api.ShardAppended, 0, len(p.parts))
 	err := p.first
+	written := false // some shard has written its rows, or may have
 	for _, part := range p.parts {
 		r, werr := part.sub.Wait(ctx)
+		written = written || werr == nil || dataflow.ReasonOf(werr).Kind() == dataflow.KindUnknown
 		if werr != nil {
 			if err == nil {
 				err = werr
@@ -212,6 +212,11 @@ func (p *pending) Wait(ctx context.Context) ([]api.ShardAppended, error) {
 			Overlap: r.Overlap, LastSeq: r.LastSeq, AppendTime: r.AppendTime,
 		})
 	}
+	if err != nil && !p.repeatable && written {
+		// Nothing would recognise these rows: no answer that invites to send all of them again.
+		return nil, dataflow.Errorf(dataflow.ReasonOutcomeUnknown, "a part of the rows may have been written: %w", err).
+			WithHint("send appends with an idempotency key or as a named producer: these can be sent again")
+	}
 	if err != nil {
 		var e *dataflow.Error
 		if errors.As(err, &e) && e.Reason == dataflow.ReasonOverloaded && e.RetryAfter == 0 {
@@ -220,44 +225,4 @@ func (p *pending) Wait(ctx context.Context) ([]api.ShardAppended, error) {
 		return nil, err
 	}
 	return out, nil
-}
-
-// maxProducerName bounds a producer's name in bytes.
-const maxProducerName = 255
-
-// OpenProducer takes a new epoch from the meta log and writes it to every shard, which fences older sessions (P8).
-func (s *Service) OpenProducer(ctx context.Context, st *api.Stream, producer string) (api.ProducerOpened, error) {
-	if producer == "" || len(producer) > maxProducerName {
-		return api.ProducerOpened{}, dataflow.Errorf(dataflow.ReasonRequestInvalid, "a producer's name has 1 to %d bytes; this has %d", maxProducerName, len(producer))
-	}
-	epoch, err := s.cfg.Meta.OpenProducer(ctx, producer, s.instance(producer))
-	if err != nil {
-		return api.ProducerOpened{}, err
-	}
-	last := make([]dataflow.Seq, len(s.cfg.Shards))
-	g, ctx := errgroup.WithContext(ctx)
-	for i, sh := range s.cfg.Shards {
-		g.Go(func() (err error) {
-			last[i], err = sh.Log.OpenProducer(ctx, st.ID, producer, epoch)
-			return err
-		})
-	}
-	if err := g.Wait(); err != nil {
-		return api.ProducerOpened{}, err
-	}
-	opened := api.ProducerOpened{Epoch: epoch, Shards: len(s.cfg.Shards), Last: make(map[dataflow.ShardID]dataflow.Seq)}
-	for i, seq := range last {
-		if seq > 0 {
-			opened.Last[dataflow.ShardID(i)] = seq
-		}
-	}
-	return opened, nil
-}
-
-// instance names one opening of a producer: no two openings of a node share a name.
-func (s *Service) instance(producer string) string {
-	var b [16]byte
-	binary.BigEndian.PutUint64(b[:8], uint64(time.Now().UnixNano()))
-	binary.BigEndian.PutUint64(b[8:], s.spread.Add(1))
-	return fmt.Sprintf("%s/%s/%x", s.cfg.Node, producer, b)
 }

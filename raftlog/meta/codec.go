@@ -2,6 +2,7 @@ package meta
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/weirdb/weir/dataflow"
 	metav1 "github.com/weirdb/weir/proto/weir/meta/v1"
@@ -117,13 +118,25 @@ func encodeFailure(f *dataflow.PipelineFailure) *metav1.Failure {
 		return nil
 	}
 	out := &metav1.Failure{
-		Reason: string(f.Reason), Message: f.Message, Incarnation: uint64(f.Incarnation), At: f.At,
-		View: f.View, Line: uint32(f.Line), Column: uint32(f.Column), Rendered: f.Rendered,
+		Reason: string(f.Reason), Message: plainText(f.Message), Incarnation: uint64(f.Incarnation), At: f.At,
+		View: plainText(f.View), Line: uint32(f.Line), Column: uint32(f.Column), Rendered: plainText(f.Rendered),
 	}
 	if f.HasRow {
 		out.Row = encodeRow(f.Row)
 	}
 	return out
+}
+
+// maxText bounds a message that the meta log keeps.
+const maxText = 4 << 10
+
+// plainText makes text that comes from a failure fit for an entry: not too long, and valid UTF-8, without which the entry
+// could not be encoded and the failure would be lost.
+func plainText(s string) string {
+	if len(s) > maxText {
+		s = s[:maxText]
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
 func decodeFailure(f *metav1.Failure) *dataflow.PipelineFailure {

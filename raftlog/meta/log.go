@@ -177,7 +177,7 @@ func (l *Log) ReserveAttempts(ctx context.Context, uid dataflow.PipelineUID, cou
 // is the one before and was ended by an equal command: a retry gets the first answer.
 func (l *Log) BeginIncarnation(ctx context.Context, uid dataflow.PipelineUID, after dataflow.Incarnation, owners []Owner, cause string) (*Pipeline, error) {
 	return propose[*Pipeline](ctx, l, &metav1.Command{Command: &metav1.Command_BeginIncarnation{
-		BeginIncarnation: &metav1.BeginIncarnation{Pipeline: uint64(uid), After: uint64(after), Owners: encodeOwners(owners), Cause: cause}}})
+		BeginIncarnation: &metav1.BeginIncarnation{Pipeline: uint64(uid), After: uint64(after), Owners: encodeOwners(owners), Cause: plainText(cause)}}})
 }
 
 // CommitCheckpoint commits a checkpoint (G2, P2) and returns its record with the fields that the FSM sets. Committing the
@@ -207,17 +207,17 @@ func (l *Log) ReleaseLease(ctx context.Context, uid dataflow.PipelineUID, id uin
 	return err
 }
 
-// OpenProducer begins a new epoch of a producer, which fences the older ones once it is written to the shards (P8).
+// OpenProducer begins a new epoch of a producer that is not anonymous, which fences the older ones once it is written to the shards (P8).
 // instance is chosen by the caller for one opening: repeating it with the same instance gives the same epoch.
 func (l *Log) OpenProducer(ctx context.Context, name, instance string) (dataflow.ProducerEpoch, error) {
 	return propose[dataflow.ProducerEpoch](ctx, l, &metav1.Command{Command: &metav1.Command_OpenProducer{
 		OpenProducer: &metav1.OpenProducer{Name: name, Instance: instance}}})
 }
 
-// Expire lets go of what time has ended: leases, superseded cuts, and the claims of pipelines that do not run. The
-// leader calls it when State.ExpireDue says so.
+// Expire lets go of what time has ended: leases, superseded cuts, the claims of pipelines that do not run, and producers
+// that were last opened longer than dataflow.ProducerTTL ago. The leader calls it when State.ExpireDue says so.
 func (l *Log) Expire(ctx context.Context) error {
-	_, err := propose[none](ctx, l, &metav1.Command{Command: &metav1.Command_Expire{Expire: &metav1.Expire{}}})
+	_, err := propose[none](ctx, l, &metav1.Command{Command: &metav1.Command_Expire{Expire: &metav1.Expire{ProducersBefore: producersBefore(l.clock())}}})
 	return err
 }
 

@@ -8,12 +8,12 @@ import (
 	"github.com/weirdb/weir/dataflow"
 )
 
-// AppendDelta writes chunk number chunk (0, 1, 2, …) of a delta, at most dataflow.MaxDeltaChunkBytes. Chunks and deltas
+// AppendDelta writes chunk number chunk (0, 1, 2, …) of a delta, at most dataflow.MaxDeltaChunkEntry. Chunks and deltas
 // of an incarnation are written one after another, in order; one that is sent again, as after OUTCOME_UNKNOWN, is taken
 // once. Errors: ErrStaleIncarnation, ErrNotBegun, ErrDropped, ErrDeltaOrder.
 func (l *Log) AppendDelta(ctx context.Context, d dataflow.DeltaID, chunk int, data []byte) error {
-	if len(data) > dataflow.MaxDeltaChunkBytes {
-		return dataflow.Errorf(dataflow.ReasonTooLarge, "a chunk of %d bytes is over the limit of %d", len(data), dataflow.MaxDeltaChunkBytes)
+	if len(data) > dataflow.MaxDeltaChunkEntry {
+		return dataflow.Errorf(dataflow.ReasonTooLarge, "a chunk of %d bytes is over the limit of %d", len(data), dataflow.MaxDeltaChunkEntry)
 	}
 	_, err := l.propose(ctx, &deltaChunk{delta: d, chunk: chunk, data: data})
 	return err

@@ -121,7 +121,7 @@ func TestProposalsThatCannotBeAppliedAreNotProposed(t *testing.T) {
 	if err := h.log.AppendDelta(ctx, deltaID("1/1.1"), -1, nil); dataflow.ReasonOf(err) != dataflow.ReasonInternal {
 		t.Errorf("chunk -1: %v", err)
 	}
-	if err := h.log.AppendDelta(ctx, deltaID("1/1.1"), 0, make([]byte, dataflow.MaxDeltaChunkBytes+1)); dataflow.ReasonOf(err) != dataflow.ReasonTooLarge {
+	if err := h.log.AppendDelta(ctx, deltaID("1/1.1"), 0, make([]byte, dataflow.MaxDeltaChunkEntry+1)); dataflow.ReasonOf(err) != dataflow.ReasonTooLarge {
 		t.Errorf("large chunk: %v", err)
 	}
 	if _, err := h.log.OpenProducer(ctx, 1, "", 1); dataflow.ReasonOf(err) != dataflow.ReasonRequestInvalid {
