@@ -11,5 +11,6 @@ const (
 	MaxSQLDepth     = 200       // nesting of expressions
 	MaxBatchGetKeys = 10_000    // keys of one batchGet
 	MaxPageRows     = 10_000    // rows of one page of a scan
+	MaxProducerName = 128       // bytes of a producer's name, which every shard keeps
 	MaxEntryBytes   = 256 << 10 // target size of one shard log entry; a single larger row makes a larger entry
 )

@@ -15,8 +15,8 @@ const (
 	// maxIngestBytes bounds the rows of all appends in flight. Why not larger: it is memory that nothing else accounts
 	// for. Why not smaller: eight of the largest appends must fit beside each other.
 	maxIngestBytes = 128 << 20
-	// maxNameBytes bounds producer names and idempotency keys: they are kept per shard.
-	maxNameBytes = 128
+	// maxNameBytes bounds producer names, and idempotency keys and the names of leases alike.
+	maxNameBytes = dataflow.MaxProducerName
 )
 
 // ingestService implements weirv1.IngestServiceServer.

@@ -211,7 +211,10 @@ func (s *State) releaseLease(c *metav1.ReleaseLease) (any, error) {
 }
 
 // expire lets go of what time has ended.
-func (s *State) expire() (any, error) {
+func (s *State) expire(c *metav1.Expire) (any, error) {
+	var epoch dataflow.ProducerEpoch
+	s.producers, epoch = s.producers.forget(c.ProducersBefore)
+	s.forgottenEpoch = max(s.forgottenEpoch, epoch)
 	for _, uid := range sortedKeys(s.Pipelines) {
 		if !s.expires(s.Pipelines[uid], s.Now) {
 			continue
@@ -251,6 +254,9 @@ func (p *Pipeline) releases(now int64) bool {
 // of a busy pipeline anyway, so it waits another KeepSuperseded for these before it asks for an entry of its own.
 func (s *State) ExpireDue(now int64) bool {
 	now = max(now, s.Now)
+	if s.producers.n > 0 && s.producers.oldest < producersBefore(now) {
+		return true
+	}
 	for _, p := range s.Pipelines {
 		if s.claimExpires(p, now) || p.releases(now-KeepSuperseded.Microseconds()) {
 			return true

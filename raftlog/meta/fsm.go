@@ -107,7 +107,7 @@ func (s *State) execute(cmd *metav1.Command) (any, error) {
 	case *metav1.Command_OpenProducer:
 		return s.openProducer(c.OpenProducer)
 	case *metav1.Command_Expire:
-		return s.expire()
+		return s.expire(c.Expire)
 	}
 	return nil, dataflow.Errorf(dataflow.ReasonInternal, "entry %d of the meta log: %w", s.Index, ErrUnknownCommand)
 }

@@ -52,6 +52,7 @@ func (s *State) encodeSnapshot() ([]byte, error) {
 	out := &metav1.Snapshot{
 		Index: uint64(s.Index), Now: s.Now, ClusterId: s.ClusterID, Shards: uint32(s.Shards),
 		NextStream: uint64(s.NextStream), NextPipeline: uint64(s.NextPipeline),
+		ForgottenEpoch: uint64(s.forgottenEpoch),
 	}
 	for _, id := range sortedKeys(s.Streams) {
 		st := s.Streams[id]
@@ -64,7 +65,7 @@ func (s *State) encodeSnapshot() ([]byte, error) {
 	slices.Sort(names)
 	for _, name := range names {
 		p := s.producers.get(name)
-		out.Producers = append(out.Producers, &metav1.Producer{Name: name, Epoch: uint64(p.epoch), Instance: p.instance})
+		out.Producers = append(out.Producers, &metav1.Producer{Name: name, Epoch: uint64(p.epoch), Instance: p.instance, OpenedAt: p.opened})
 	}
 	return proto.MarshalOptions{Deterministic: true}.Marshal(out)
 }
@@ -108,8 +109,9 @@ func decodeSnapshot(b []byte) (*State, error) {
 		s.Pipelines[p.UID] = p
 		s.pipelineNames[p.Name] = p.UID
 	}
+	s.forgottenEpoch = dataflow.ProducerEpoch(in.ForgottenEpoch)
 	for _, m := range in.Producers {
-		s.producers.put(m.Name, producer{epoch: dataflow.ProducerEpoch(m.Epoch), instance: m.Instance})
+		s.producers.put(m.Name, producer{epoch: dataflow.ProducerEpoch(m.Epoch), instance: m.Instance, opened: m.OpenedAt})
 	}
 	return s, nil
 }

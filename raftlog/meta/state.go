@@ -14,13 +14,13 @@ const KeepSuperseded = 10 * time.Second
 
 // Limits of what one group or pipeline may hold in the meta log, so that no client can grow it without bound.
 const (
-	MaxLeases       = 1000           // leases of one pipeline
-	MaxLeaseTime    = 24 * time.Hour // longest life of a lease without renewal
-	MaxSkipRows     = 10_000         // rows on a pipeline's skip list
-	MaxPipelines    = 1000
-	MaxStreams      = 10_000
-	MaxAttempts     = 1 << 20 // attempt numbers of one block
-	MaxProducerName = 256     // bytes of a producer's name
+	MaxLeases    = 1000           // leases of one pipeline
+	MaxLeaseTime = 24 * time.Hour // longest life of a lease without renewal
+	MaxSkipRows  = 10_000         // rows on a pipeline's skip list
+	MaxPipelines = 1000
+	MaxStreams   = 10_000
+	MaxAttempts  = 1 << 20 // attempt numbers of one block
+	MaxInstance  = 256     // bytes of the name of a producer's opening
 )
 
 // State is the meta log's state after entry Index. It is immutable, with all that it points to.
@@ -41,6 +41,8 @@ type State struct {
 	streamNames   map[string]dataflow.StreamID
 	pipelineNames map[string]dataflow.PipelineUID
 	producers     producers
+	// forgottenEpoch is the largest epoch of a producer that was forgotten. New ones begin above it.
+	forgottenEpoch dataflow.ProducerEpoch
 }
 
 // Stream is a stream's definition.

@@ -131,14 +131,18 @@ func (s *State) dropStream(c *metav1.DropStream) (any, error) {
 }
 
 func (s *State) openProducer(c *metav1.OpenProducer) (any, error) {
-	if c.Name == "" || len(c.Name) > MaxProducerName || len(c.Instance) > MaxProducerName {
-		return nil, dataflow.Errorf(dataflow.ReasonNameInvalid, "a producer's name has 1 to %d bytes", MaxProducerName)
+	if dataflow.IsAnonymousProducer(c.Name) {
+		return nil, dataflow.Errorf(dataflow.ReasonNameInvalid, "producer %q is anonymous: its epoch is always 1", c.Name)
+	}
+	if c.Name == "" || len(c.Name) > dataflow.MaxProducerName || len(c.Instance) > MaxInstance {
+		return nil, dataflow.Errorf(dataflow.ReasonNameInvalid, "a producer's name has 1 to %d bytes", dataflow.MaxProducerName)
 	}
 	p := s.producers.get(c.Name)
 	if p.epoch > 0 && p.instance == c.Instance && c.Instance != "" {
 		return p.epoch, nil
 	}
-	p = producer{epoch: p.epoch + 1, instance: c.Instance}
+	// A shard may still know a producer that was forgotten here, so its next epoch is above the one it had.
+	p = producer{epoch: max(p.epoch, s.forgottenEpoch) + 1, instance: c.Instance, opened: s.Now}
 	s.producers = s.producers.with(c.Name, p)
 	return p.epoch, nil
 }

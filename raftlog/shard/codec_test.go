@@ -18,6 +18,7 @@ func commands() []command {
 		&appendRows{stream: 1, count: 1, hasKey: true, key: hashKey(1, "k"), limit: 10, rows: []byte("x")},
 		&openProducer{stream: 3, now: 1 << 50, producer: "name", epoch: 4, limit: 1},
 		&expire{now: 3, producersBefore: 2, keysBefore: -1},
+		&expireAnonymous{now: 5, before: -7},
 		&deltaChunk{delta: dataflow.DeltaID{Pipeline: 1, Incarnation: 2, Seq: 3}, chunk: 300, data: []byte("data")},
 		&endDelta{delta: dataflow.DeltaID{Pipeline: 1, Incarnation: 2, Seq: 3}, chunks: 301, digest: 1 << 63},
 		&beginIncarnation{pipeline: 1, min: 2, base: dataflow.DeltaRef{Incarnation: 1, Seq: 7}},

@@ -25,6 +25,7 @@ const (
 	kindDropPipeline     kind = 8
 	kindTrimStream       kind = 9
 	kindDropStream       kind = 10
+	kindExpireAnonymous  kind = 11
 )
 
 // maxSeq bounds row numbers and counts so that sums of them cannot overflow.
@@ -72,7 +73,9 @@ type (
 		producersBefore int64
 		keysBefore      int64
 	}
-	deltaChunk struct {
+	// expireAnonymous forgets producers with anonymous names.
+	expireAnonymous struct{ now, before int64 }
+	deltaChunk      struct {
 		delta dataflow.DeltaID
 		chunk int
 		data  []byte
@@ -111,6 +114,7 @@ func (*settle) kind() kind           { return kindSettle }
 func (*dropPipeline) kind() kind     { return kindDropPipeline }
 func (*trimStream) kind() kind       { return kindTrimStream }
 func (*dropStream) kind() kind       { return kindDropStream }
+func (*expireAnonymous) kind() kind  { return kindExpireAnonymous }
 
 // appendEntry writes a command as an entry.
 func appendEntry(dst []byte, c command) []byte {
@@ -156,6 +160,10 @@ func (c *openProducer) encode(dst []byte) []byte {
 
 func (c *expire) encode(dst []byte) []byte {
 	return appendInt(appendInt(appendInt(dst, c.now), c.producersBefore), c.keysBefore)
+}
+
+func (c *expireAnonymous) encode(dst []byte) []byte {
+	return appendInt(appendInt(dst, c.now), c.before)
 }
 
 func (c *deltaChunk) encode(dst []byte) []byte {
@@ -220,6 +228,8 @@ func decode(data []byte) (command, error) {
 		}
 	case kindExpire:
 		c = &expire{now: r.int(), producersBefore: r.int(), keysBefore: r.int()}
+	case kindExpireAnonymous:
+		c = &expireAnonymous{now: r.int(), before: r.int()}
 	case kindDeltaChunk:
 		c = &deltaChunk{delta: r.deltaID(), chunk: int(r.atMost(maxCount, "chunk")), data: r.rest()}
 	case kindEndDelta:

@@ -21,9 +21,10 @@ const (
 	// DefaultMaxProducers and DefaultMaxKeys bound what a shard remembers of its senders, at about 500 and 150 bytes each.
 	DefaultMaxProducers = 1 << 16
 	DefaultMaxKeys      = 1 << 20
-	// DefaultKeyTTL is longer than anybody retries a request, DefaultProducerTTL longer than a restarted ingest stays away.
-	DefaultKeyTTL      = 24 * time.Hour
-	DefaultProducerTTL = 7 * 24 * time.Hour
+	// DefaultKeyTTL is longer than anybody retries a request.
+	DefaultKeyTTL       = 24 * time.Hour
+	DefaultProducerTTL  = dataflow.ProducerTTL
+	DefaultAnonymousTTL = dataflow.AnonymousProducerTTL
 	// DefaultExpireEvery bounds how much longer than its TTL something is remembered.
 	DefaultExpireEvery = time.Minute
 )
@@ -51,6 +52,7 @@ type Config struct {
 	MaxKeys       int           // idempotency keys remembered before OVERLOADED; default DefaultMaxKeys
 	KeyTTL        time.Duration // log time for which a key is remembered; default DefaultKeyTTL
 	ProducerTTL   time.Duration // log time for which an idle producer is remembered; default DefaultProducerTTL
+	AnonymousTTL  time.Duration // the same for producers with anonymous names; default DefaultAnonymousTTL
 	ExpireEvery   time.Duration // how often the leader looks for what to forget; default DefaultExpireEvery
 
 	// Now is the wall clock, µs since 1970, read only to fill proposals; default time.Now.
@@ -65,6 +67,7 @@ func (c *Config) ensureDefaults() {
 	def(&c.MaxKeys, DefaultMaxKeys)
 	def(&c.KeyTTL, DefaultKeyTTL)
 	def(&c.ProducerTTL, DefaultProducerTTL)
+	def(&c.AnonymousTTL, DefaultAnonymousTTL)
 	def(&c.ExpireEvery, DefaultExpireEvery)
 	if c.Now == nil {
 		c.Now = func() int64 { return time.Now().UnixMicro() }
@@ -90,6 +93,7 @@ func (c *Config) validate() error {
 	bad(c.MaxKeys < 1 || c.MaxKeys > maxCount, "MaxKeys: %d is out of range", c.MaxKeys)
 	bad(c.KeyTTL < 0, "KeyTTL: %v is negative", c.KeyTTL)
 	bad(c.ProducerTTL < 0, "ProducerTTL: %v is negative", c.ProducerTTL)
+	bad(c.AnonymousTTL < 0, "AnonymousTTL: %v is negative", c.AnonymousTTL)
 	bad(c.ExpireEvery < 0, "ExpireEvery: %v is negative", c.ExpireEvery)
 	return errors.Join(errs...)
 }

@@ -58,6 +58,9 @@ func (m *machine) step(index dataflow.LogIndex, c command) outcome {
 	case *expire:
 		m.expire(c)
 		return outcome{}
+	case *expireAnonymous:
+		m.expireAnonymous(c)
+		return outcome{}
 	case *trimStream:
 		m.tick(c.now)
 		if s := m.streams[c.stream]; s != nil {
@@ -202,6 +205,15 @@ func (m *machine) expire(c *expire) {
 	m.keys.expire(c.keysBefore)
 	for k, p := range m.producers {
 		if p.used < c.producersBefore {
+			delete(m.producers, k)
+		}
+	}
+}
+
+func (m *machine) expireAnonymous(c *expireAnonymous) {
+	m.tick(c.now)
+	for k, p := range m.producers {
+		if dataflow.IsAnonymousProducer(k.name) && p.used < c.before {
 			delete(m.producers, k)
 		}
 	}

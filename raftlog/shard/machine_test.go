@@ -92,6 +92,8 @@ func parseCommand(t *testing.T, d *datadriven.TestData) command {
 		return &openProducer{
 			stream: stream, now: now, producer: str("producer"), epoch: dataflow.ProducerEpoch(num("epoch", 0)), limit: int(num("limit", 100)),
 		}
+	case "expire-anonymous":
+		return &expireAnonymous{now: now, before: int64(num("before", 0))}
 	case "expire":
 		return &expire{now: now, producersBefore: int64(num("producers", 0)), keysBefore: int64(num("keys", 0))}
 	case "trim":

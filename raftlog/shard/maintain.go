@@ -2,6 +2,7 @@ package shard
 
 import (
 	"context"
+	"errors"
 	"io"
 	"time"
 
@@ -111,13 +112,18 @@ func (l *Log) expire() error {
 		producersBefore: now - l.cfg.ProducerTTL.Microseconds(),
 		keysBefore:      now - l.cfg.KeyTTL.Microseconds(),
 	}
+	anon := &expireAnonymous{now: now, before: now - l.cfg.AnonymousTTL.Microseconds()}
 	l.mu.RLock()
-	due := l.mu.m.expirable(c)
+	due, anonDue := l.mu.m.expirable(c), l.mu.m.anonymousExpirable(anon)
 	l.mu.RUnlock()
-	if !due {
-		return nil
+	var err error
+	if due {
+		_, err = l.propose(l.ctx, c)
 	}
-	_, err := l.propose(l.ctx, c)
+	if anonDue {
+		_, anonErr := l.propose(l.ctx, anon)
+		err = errors.Join(err, anonErr)
+	}
 	return err
 }
 
@@ -128,6 +134,15 @@ func (m *machine) expirable(c *expire) bool {
 	}
 	for _, p := range m.producers {
 		if p.used < c.producersBefore {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *machine) anonymousExpirable(c *expireAnonymous) bool {
+	for k, p := range m.producers {
+		if dataflow.IsAnonymousProducer(k.name) && p.used < c.before {
 			return true
 		}
 	}

@@ -11,7 +11,7 @@ import (
 
 // Limits of what senders choose. They go into every snapshot (producers) or are hashed anyway (keys).
 const (
-	maxProducerName   = 256
+	maxProducerName   = dataflow.MaxProducerName
 	maxIdempotencyKey = 1024
 )
 
@@ -180,7 +180,7 @@ func (l *Log) now(given int64) int64 {
 // OpenProducer fences the producer's older sessions in this shard and returns the number of its last row in the stream,
 // 0 for none (P8). Errors: PRODUCER_FENCED, OVERLOADED when too many producers are remembered, STREAM_NOT_FOUND.
 //
-// A producer that has been idle for longer than Config.ProducerTTL is forgotten, and then stands at 0 again: if it sends
+// A producer that has been idle for longer than Config.ProducerTTL, or Config.AnonymousTTL, is forgotten, and then stands at 0 again: if it sends
 // its rows from the beginning, they count twice.
 func (l *Log) OpenProducer(ctx context.Context, stream dataflow.StreamID, producer string, epoch dataflow.ProducerEpoch) (last dataflow.Seq, err error) {
 	if err := validateProducer(producer, epoch); err != nil {

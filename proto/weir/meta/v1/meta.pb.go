@@ -2038,11 +2038,13 @@ func (x *OpenProducer) GetInstance() string {
 	return ""
 }
 
-// Expire lets go of what time has ended: leases, cuts and the claims of pipelines that do not run.
+// Expire lets go of what time has ended: leases, cuts, the claims of pipelines that do not run, and producers.
 type Expire struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Producers that were last opened before this time are forgotten.
+	ProducersBefore int64 `protobuf:"varint,1,opt,name=producers_before,json=producersBefore,proto3" json:"producers_before,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Expire) Reset() {
@@ -2075,20 +2077,29 @@ func (*Expire) Descriptor() ([]byte, []int) {
 	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{26}
 }
 
+func (x *Expire) GetProducersBefore() int64 {
+	if x != nil {
+		return x.ProducersBefore
+	}
+	return 0
+}
+
 // Snapshot is the whole state. Every list is in ascending order of its key, so equal states have equal bytes.
 type Snapshot struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Index         uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
-	Now           int64                  `protobuf:"varint,2,opt,name=now,proto3" json:"now,omitempty"`
-	ClusterId     string                 `protobuf:"bytes,3,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
-	Shards        uint32                 `protobuf:"varint,4,opt,name=shards,proto3" json:"shards,omitempty"`
-	NextStream    uint64                 `protobuf:"varint,5,opt,name=next_stream,json=nextStream,proto3" json:"next_stream,omitempty"`
-	NextPipeline  uint64                 `protobuf:"varint,6,opt,name=next_pipeline,json=nextPipeline,proto3" json:"next_pipeline,omitempty"`
-	Streams       []*Stream              `protobuf:"bytes,7,rep,name=streams,proto3" json:"streams,omitempty"`
-	Pipelines     []*Pipeline            `protobuf:"bytes,8,rep,name=pipelines,proto3" json:"pipelines,omitempty"`
-	Producers     []*Producer            `protobuf:"bytes,9,rep,name=producers,proto3" json:"producers,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Index        uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	Now          int64                  `protobuf:"varint,2,opt,name=now,proto3" json:"now,omitempty"`
+	ClusterId    string                 `protobuf:"bytes,3,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	Shards       uint32                 `protobuf:"varint,4,opt,name=shards,proto3" json:"shards,omitempty"`
+	NextStream   uint64                 `protobuf:"varint,5,opt,name=next_stream,json=nextStream,proto3" json:"next_stream,omitempty"`
+	NextPipeline uint64                 `protobuf:"varint,6,opt,name=next_pipeline,json=nextPipeline,proto3" json:"next_pipeline,omitempty"`
+	Streams      []*Stream              `protobuf:"bytes,7,rep,name=streams,proto3" json:"streams,omitempty"`
+	Pipelines    []*Pipeline            `protobuf:"bytes,8,rep,name=pipelines,proto3" json:"pipelines,omitempty"`
+	Producers    []*Producer            `protobuf:"bytes,9,rep,name=producers,proto3" json:"producers,omitempty"`
+	// The largest epoch of a producer that was forgotten.
+	ForgottenEpoch uint64 `protobuf:"varint,10,opt,name=forgotten_epoch,json=forgottenEpoch,proto3" json:"forgotten_epoch,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Snapshot) Reset() {
@@ -2184,6 +2195,13 @@ func (x *Snapshot) GetProducers() []*Producer {
 	return nil
 }
 
+func (x *Snapshot) GetForgottenEpoch() uint64 {
+	if x != nil {
+		return x.ForgottenEpoch
+	}
+	return 0
+}
+
 type Stream struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -2257,6 +2275,7 @@ type Producer struct {
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Epoch         uint64                 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	Instance      string                 `protobuf:"bytes,3,opt,name=instance,proto3" json:"instance,omitempty"`
+	OpenedAt      int64                  `protobuf:"varint,4,opt,name=opened_at,json=openedAt,proto3" json:"opened_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2310,6 +2329,13 @@ func (x *Producer) GetInstance() string {
 		return x.Instance
 	}
 	return ""
+}
+
+func (x *Producer) GetOpenedAt() int64 {
+	if x != nil {
+		return x.OpenedAt
+	}
+	return 0
 }
 
 type HeldLease struct {
@@ -2766,8 +2792,9 @@ const file_weir_meta_v1_meta_proto_rawDesc = "" +
 	"\x02id\x18\x02 \x01(\x04R\x02id\">\n" +
 	"\fOpenProducer\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
-	"\binstance\x18\x02 \x01(\tR\binstance\"\b\n" +
-	"\x06Expire\"\xcb\x02\n" +
+	"\binstance\x18\x02 \x01(\tR\binstance\"3\n" +
+	"\x06Expire\x12)\n" +
+	"\x10producers_before\x18\x01 \x01(\x03R\x0fproducersBefore\"\xf4\x02\n" +
 	"\bSnapshot\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x10\n" +
 	"\x03now\x18\x02 \x01(\x03R\x03now\x12\x1d\n" +
@@ -2779,7 +2806,9 @@ const file_weir_meta_v1_meta_proto_rawDesc = "" +
 	"\rnext_pipeline\x18\x06 \x01(\x04R\fnextPipeline\x12.\n" +
 	"\astreams\x18\a \x03(\v2\x14.weir.meta.v1.StreamR\astreams\x124\n" +
 	"\tpipelines\x18\b \x03(\v2\x16.weir.meta.v1.PipelineR\tpipelines\x124\n" +
-	"\tproducers\x18\t \x03(\v2\x16.weir.meta.v1.ProducerR\tproducers\"\x8f\x01\n" +
+	"\tproducers\x18\t \x03(\v2\x16.weir.meta.v1.ProducerR\tproducers\x12'\n" +
+	"\x0fforgotten_epoch\x18\n" +
+	" \x01(\x04R\x0eforgottenEpoch\"\x8f\x01\n" +
 	"\x06Stream\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12>\n" +
 	"\n" +
@@ -2787,11 +2816,12 @@ const file_weir_meta_v1_meta_proto_rawDesc = "" +
 	"definition\x12\x16\n" +
 	"\x06sealed\x18\x03 \x01(\bR\x06sealed\x12\x1d\n" +
 	"\n" +
-	"created_at\x18\x04 \x01(\x03R\tcreatedAt\"P\n" +
+	"created_at\x18\x04 \x01(\x03R\tcreatedAt\"m\n" +
 	"\bProducer\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x1a\n" +
-	"\binstance\x18\x03 \x01(\tR\binstance\"Z\n" +
+	"\binstance\x18\x03 \x01(\tR\binstance\x12\x1b\n" +
+	"\topened_at\x18\x04 \x01(\x03R\bopenedAt\"Z\n" +
 	"\tHeldLease\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1e\n" +
 	"\n" +
