@@ -112,13 +112,13 @@ func (g *Gateway) Wait() { g.serving.Wait() }
 
 // routes builds the handler. A route registered later wins over an earlier one, so the hand-written ones come last.
 func (g *Gateway) routes() (http.Handler, error) {
+	parseStrictly()
 	mux := runtime.NewServeMux(
 		runtime.WithMarshalerOption(runtime.MIMEWildcard, newMarshaler()),
 		runtime.WithErrorHandler(g.gatewayError),
 		runtime.WithRoutingErrorHandler(g.routingError),
 		runtime.WithUnescapingMode(runtime.UnescapingModeAllExceptSlash),
 		runtime.WithDisablePathLengthFallback(),
-		runtime.SetQueryParameterParser(strictParameters{}),
 		runtime.WithIncomingHeaderMatcher(func(string) (string, bool) { return "", false }),
 		runtime.WithOutgoingHeaderMatcher(func(string) (string, bool) { return "", false }),
 	)

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"net/url"
+	"sync"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"github.com/grpc-ecosystem/grpc-gateway/v2/utilities"
@@ -36,6 +37,10 @@ func (*marshaler) ContentType(any) string { return "application/json" }
 
 // strictParameters fills a request from the URL's parameters and refuses those that it does not have.
 type strictParameters struct{}
+
+// parseStrictly has strictParameters used. The library keeps its parser in a variable of the process, not of a ServeMux,
+// so it is set once, before the first gateway serves: several nodes may live in one process.
+var parseStrictly = sync.OnceFunc(func() { runtime.NewServeMux(runtime.SetQueryParameterParser(strictParameters{})) })
 
 // Parse implements runtime.QueryParameterParser.
 func (strictParameters) Parse(target proto.Message, values url.Values, filter *utilities.DoubleArray) error {
