@@ -50,6 +50,7 @@ type fakeServer struct {
 		logs    [][]string // rows by shard, as JSON
 		last    []uint64   // of the one producer, by shard
 		epoch   uint64
+		opened  int // calls of OpenProducer
 		seen    map[fault]int
 		token   int
 		chained []string // previous_token of first requests
@@ -78,7 +79,10 @@ func (f *fakeServer) OpenProducer(_ context.Context, r *weirv1.OpenProducerReque
 	if f.mu.away {
 		return nil, refused(dataflow.Errorf(dataflow.ReasonShuttingDown, "away"))
 	}
-	f.mu.epoch++
+	f.mu.opened++
+	if f.mu.epoch == 0 || !dataflow.IsAnonymousProducer(r.GetProducer()) {
+		f.mu.epoch++
+	}
 	m := &weirv1.OpenProducerResponse{Epoch: f.mu.epoch, Shards: uint32(f.shards), Stream: f.stream}
 	for i, last := range f.mu.last {
 		if last > 0 {

@@ -37,7 +37,7 @@ type Producer struct {
 	}
 	wake chan struct{} // there may be something to send
 	stop context.CancelFunc
-	done chan struct{}
+	done sync.WaitGroup
 }
 
 // ProducerStats count rows of this process.
@@ -57,7 +57,7 @@ func (c *Client) OpenProducer(ctx context.Context, stream string, cfg ProducerCo
 		return nil, err
 	}
 	if cfg.Name == "" {
-		cfg.Name = "anonymous-" + rand.Text()
+		cfg.Name = dataflow.AnonymousProducer + rand.Text()
 	}
 	var r *weirv1.OpenProducerResponse
 	err := c.retryFor(ctx, cfg.RetryFor, repeatable, func(ctx context.Context) (err error) {
@@ -73,12 +73,15 @@ func (c *Client) OpenProducer(ctx context.Context, stream string, cfg ProducerCo
 	}
 	p := &Producer{
 		c: c, cfg: cfg, stream: stream, session: &weirv1.ProducerSession{Name: cfg.Name, Epoch: r.GetEpoch()}, schema: w.schema,
-		wake: make(chan struct{}, 1), done: make(chan struct{}),
+		wake: make(chan struct{}, 1),
 	}
 	p.mu.w, p.mu.change = w, make(chan struct{})
 	var life context.Context
 	life, p.stop = context.WithCancel(context.WithoutCancel(ctx))
-	go p.run(life)
+	p.done.Go(func() { p.run(life) })
+	if dataflow.IsAnonymousProducer(cfg.Name) {
+		p.done.Go(func() { p.renew(life) })
+	}
 	return p, nil
 }
 
@@ -104,6 +107,21 @@ func windowOf(cfg ProducerConfig, r *weirv1.OpenProducerResponse) (*window, erro
 		last[s.GetShard()] = dataflow.Seq(s.GetLastSeq())
 	}
 	return newWindow(cfg.Name, schema, keyCols, last, cfg.BatchBytes), nil
+}
+
+// renew tells the shards again and again that an anonymous producer lives, until ctx ends: they forget one that is idle,
+// and a stream can be idle for long. That is sooner than it needs to be, so a failure is left to the next time.
+func (p *Producer) renew(ctx context.Context) {
+	tick := time.NewTicker(dataflow.AnonymousProducerRenew)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			_, _ = p.c.ingest.OpenProducer(ctx, &weirv1.OpenProducerRequest{Stream: p.stream, Producer: p.session.GetName()})
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // Name returns the producer's name; a random one when none was given.
@@ -229,7 +247,7 @@ func (p *Producer) Close(ctx context.Context) error {
 		err = p.Flush(ctx)
 	}
 	p.stop()
-	<-p.done
+	p.done.Wait()
 	return err
 }
 

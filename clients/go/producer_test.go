@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -244,6 +245,34 @@ func TestForgottenProducerIsFinal(t *testing.T) {
 			t.Errorf("ended with %v", err)
 		}
 	})
+}
+
+func TestAnonymousProducerSaysThatItLives(t *testing.T) {
+	f := newFake(1)
+	withFake(t, f, func(t *testing.T, c *Client) {
+		p := openProducer(t, c, ProducerConfig{})
+		mustAppend(t, p, 0, 5)
+		time.Sleep(dataflow.AnonymousProducerTTL)
+		f.mu.Lock()
+		opened := f.mu.opened
+		f.mu.Unlock()
+		if want := 1 + int(dataflow.AnonymousProducerTTL/dataflow.AnonymousProducerRenew); opened < want-1 || opened > want {
+			t.Errorf("opened %d times in an hour, want about %d", opened, want)
+		}
+		mustAppend(t, p, 5, 5)
+		mustClose(t, p)
+	})
+	checkOnce(t, f, 10)
+}
+
+func TestNamesThatCannotBeAProducersAreRefused(t *testing.T) {
+	for _, name := range []string{strings.Repeat("x", dataflow.MaxProducerName+1), dataflow.AnonymousProducer + "mine"} {
+		cfg := ProducerConfig{Name: name}
+		cfg.EnsureDefaults()
+		if err := cfg.Validate(); dataflow.ReasonOf(err) != dataflow.ReasonRequestInvalid {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
 }
 
 func TestLostAcknowledgedRowsAreFinal(t *testing.T) {

@@ -15,7 +15,6 @@ import (
 
 // run is the producer's goroutine: it sends over one connection after the other until ctx ends or an error is final.
 func (p *Producer) run(ctx context.Context) {
-	defer close(p.done)
 	var wait pauses
 	var failing time.Time // since when nothing has been acknowledged though it should; zero = all is well
 	for {
