@@ -41,6 +41,9 @@ type (
 	StageID uint32
 )
 
+// LogRange is a stretch of a Raft log, both ends included.
+type LogRange struct{ First, Last LogIndex }
+
 func (s ShardID) String() string       { return strconv.FormatUint(uint64(s), 10) }
 func (o Offset) String() string        { return strconv.FormatUint(uint64(o), 10) }
 func (c CheckpointID) String() string  { return strconv.FormatUint(uint64(c), 10) }

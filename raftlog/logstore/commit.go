@@ -107,7 +107,7 @@ func (s *Store) writeLastState() {
 		return
 	}
 	s.w.reset(s.active.nonce, s.active.end)
-	s.addState()
+	s.addState(nil, nil)
 	b := s.w.finish()
 	_, err := s.active.file.WriteAt(b, s.active.end)
 	if err == nil {
@@ -163,7 +163,7 @@ func (s *Store) commit(waiting []*request, clean bool) ([]*request, error) {
 	var dead []*segment
 	if clean {
 		if dead = s.superfluous(); len(dead) > 0 {
-			s.addState() // what makes them superfluous (L3)
+			s.addState(dead, nil) // what makes them superfluous (L3)
 		}
 	}
 	if s.w.records == 0 {
@@ -244,11 +244,13 @@ func (s *Store) encodeDelete(r *request, effects []effect) (_ []effect, full boo
 	switch {
 	case r.deleteLo <= w.first && r.deleteHi >= w.last:
 		w.first, w.last = 0, 0
+		w.cuts = addCut(w.cuts, s.active.seq, 0)
 		rec.flags = flagForget
 	case r.deleteLo <= w.first:
 		w.first = r.deleteHi + 1
 	case r.deleteHi >= w.last:
 		w.last = r.deleteLo - 1
+		w.cuts = addCut(w.cuts, s.active.seq, w.last)
 	default:
 		return effects, false, fmt.Errorf("logstore: cannot delete %d to %d of %d to %d: neither a prefix nor a suffix", r.deleteLo, r.deleteHi, w.first, w.last)
 	}
@@ -298,33 +300,24 @@ func (s *Store) encodeEntries(r *request, effects []effect) (_ []effect, full bo
 // segment has room for it or nothing but its state in it: then the segment grows over its size.
 func (s *Store) fits(size int) bool {
 	at := s.active.end + int64(len(s.w.buf)) + int64(size)
-	if at > s.opts.SegmentBytes && (s.w.records > 0 || s.active.end > dataOffset+s.stateSize()) {
+	if at > s.opts.SegmentBytes && (s.w.records > 0 || s.active.end > s.active.begun) {
 		return false
 	}
 	return s.w.records == 0 || int64(len(s.w.buf)+size) <= s.opts.BatchBytes
 }
 
-// stateSize bounds the size of a segment's first batch.
-func (s *Store) stateSize() int64 {
-	n := int64(batchHead + recordHead + 8)
-	for _, g := range s.mu.list { // only the committer changes the list
-		n += int64(len(g.name)) + 48
-		for k, v := range g.w.kv {
-			n += int64(len(k)+len(v)) + 8
-		}
-	}
-	return n
-}
-
-// addState adds the state of all groups to the batch, with the floors of now.
-func (s *Store) addState() {
+// addState adds to the batch the state of all groups, with the floors of now, and the census of the segments: without
+// the dead, which are about to go, and with the one that is added, if any.
+func (s *Store) addState(dead []*segment, added *segment) {
 	s.mu.RLock()
 	list := s.mu.list
 	for _, g := range list {
 		g.w.floor = g.pub.floor
 	}
+	c := takeCensus(list, s.mu.segs, dead, added)
 	s.mu.RUnlock()
 	s.w.add(&record{kind: kindState}, appendState(nil, list))
+	s.w.add(&record{kind: kindSegments}, c.append(nil))
 }
 
 // publish shows the effects of a durable batch to readers, and says whether a segment has become superfluous.
@@ -352,7 +345,7 @@ func (s *Store) publish(effects []effect, count func(*Stats)) (superfluous bool)
 			p.entries.cutAfter(0)
 		} else if p.last > 0 {
 			p.entries.cutAfter(p.last)
-			p.entries.cutBefore(p.low())
+			e.group.letGoLocked()
 		}
 	}
 	count(&s.mu.stats)

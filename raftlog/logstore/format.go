@@ -41,6 +41,7 @@ const (
 	kindTruncate kind = 3 // Raft's range of a group is now [index, term]; flagForget: and nothing older is retained
 	kindStable   kind = 4 // stable values of a group: the payload is pairs
 	kindIndex    kind = 5 // where the segment's entries are (index.go)
+	kindSegments kind = 6 // which segments there are, and what of them counts (segments.go); goes with a state
 )
 
 const (

@@ -26,6 +26,7 @@ type GroupLog struct {
 	pub struct {
 		groupState
 		entries  entries
+		keep     retained
 		voteTerm []byte // set by SetUint64(LastVoteTerm), waits for the candidate
 	}
 }
@@ -101,7 +102,7 @@ func (g *GroupLog) StoreLogs(logs []*raft.Log) error {
 	return g.store.do(&request{group: g, logs: logs, done: make(chan error, 1)})
 }
 
-// DeleteRange implements raft.LogStore: of a prefix (which stays readable through Entry above the floor), of a suffix
+// DeleteRange implements raft.LogStore: of a prefix (of which stays readable through Entry what is retained), of a suffix
 // (which does not), or of the whole log. Raft deletes the whole log when it has installed another member's snapshot;
 // what this log held may contradict it, so nothing of it stays readable.
 func (g *GroupLog) DeleteRange(lo, hi uint64) error {
@@ -112,7 +113,7 @@ func (g *GroupLog) DeleteRange(lo, hi uint64) error {
 }
 
 // Entry returns the command of the entry at index: the caller's to keep. It is readable from the moment it is stored
-// until both Raft has deleted it and it is below the floor of Retain; whether it is committed is the caller's to know.
+// until both Raft has deleted it and Retain has let it go; whether it is committed is the caller's to know.
 // The error is ErrNotFound, also for an entry that holds no command, or a CORRUPT *dataflow.Error.
 func (g *GroupLog) Entry(index dataflow.LogIndex) (cmd []byte, err error) {
 	r, err := g.store.read(g, uint64(index))
@@ -134,19 +135,24 @@ func (g *GroupLog) Entry(index dataflow.LogIndex) (cmd []byte, err error) {
 	return data, nil
 }
 
-// Retain says that entries below floor will not be asked for again. The floor never sinks; entries at or above it stay
-// readable after Raft has deleted them. A new log's floor is 0: everything stays until the first call. The largest
-// LogIndex means that nothing stays which Raft has deleted. Retain does not wait for the disk: after a crash, the floor
-// may be an older one.
-func (g *GroupLog) Retain(floor dataflow.LogIndex) {
+// Retain says which entries will be asked for again: those at or above floor, and below it those in the islands, which
+// ascend and do not overlap. They stay readable after Raft has deleted them. Of the others, the log lets go of what lies
+// in segments without any that stays; Entry may still read them, or say ErrNotFound. Once let go, an entry does not come
+// back: a call whose floor is lower than an earlier one's does nothing. A new log's floor is 0: everything stays until
+// the first call. The largest LogIndex means that nothing stays which Raft has deleted.
+//
+// An island costs the whole of its segment's file. Retain does not wait for the disk: after a crash, more may be there.
+// The islands must not be changed afterwards.
+func (g *GroupLog) Retain(floor dataflow.LogIndex, islands ...dataflow.LogRange) {
 	s := g.store
 	s.mu.Lock()
-	if uint64(floor) <= g.pub.floor {
+	if uint64(floor) < g.pub.keep.floor {
 		s.mu.Unlock()
 		return
 	}
-	g.pub.floor = uint64(floor)
-	g.pub.entries.cutBefore(g.pub.low())
+	g.pub.keep = retained{floor: uint64(floor), islands: islands}
+	g.pub.floor = max(g.pub.floor, g.pub.keep.low())
+	g.letGoLocked()
 	superfluous := s.hasSuperfluousLocked()
 	s.mu.Unlock()
 	if superfluous {
@@ -154,8 +160,17 @@ func (g *GroupLog) Retain(floor dataflow.LogIndex) {
 	}
 }
 
-// Retained returns the range of indexes that Entry can read, which has no gaps, and the bytes that it takes in the
-// files; 0, 0, 0 when there are none.
+// letGoLocked drops the runs of which nothing is wanted, by Raft or by Retain. The caller holds Store.mu.
+func (g *GroupLog) letGoLocked() {
+	p := &g.pub
+	p.entries.drop(func(r *run) bool {
+		raft := p.last > 0 && r.last() >= p.first
+		return r.last() < p.start || !raft && !p.keep.any(r.first, r.last())
+	})
+}
+
+// Retained returns the lowest and the highest index that Entry can read, between which others may have been let go, and
+// the bytes that they take in the files; 0, 0, 0 when there are none.
 func (g *GroupLog) Retained() (first, last dataflow.LogIndex, bytes int64) {
 	g.store.mu.RLock()
 	defer g.store.mu.RUnlock()

@@ -2,6 +2,7 @@ package logstore
 
 import (
 	"encoding/binary"
+	"slices"
 	"sort"
 )
 
@@ -17,7 +18,8 @@ type run struct {
 
 func (r *run) last() uint64 { return r.first + uint64(len(r.locs)) - 1 }
 
-// entries finds a group's entries by index: runs in ascending order that do not overlap. It counts the runs of each
+// entries finds a group's entries by index: runs in ascending order that do not overlap, with holes between them where
+// segments were let go. It counts the runs of each
 // segment, which is how a segment knows that something in it is still wanted.
 type entries struct{ runs []run }
 
@@ -62,13 +64,34 @@ func (e *entries) cutAfter(last uint64) {
 
 // cutBefore drops the runs that end before first. A run that reaches beyond stays whole: its segment stays anyhow.
 func (e *entries) cutBefore(first uint64) {
-	n := 0
-	for n < len(e.runs) && e.runs[n].last() < first {
-		e.runs[n].seg.runs--
-		n++
+	e.drop(func(r *run) bool { return r.last() < first })
+}
+
+// drop drops the runs for which dead says so, whole: entries of a segment that stays cost nothing more.
+func (e *entries) drop(dead func(*run) bool) {
+	if !slices.ContainsFunc(e.runs, func(r run) bool { return dead(&r) }) {
+		return
 	}
-	if n > 0 {
-		e.runs = append([]run(nil), e.runs[n:]...) // lets the old array go
+	var kept []run // another array, which lets the old one go
+	for i := range e.runs {
+		if r := &e.runs[i]; dead(r) {
+			r.seg.runs--
+		} else {
+			kept = append(kept, *r)
+		}
+	}
+	e.runs = kept
+}
+
+// cutSealed takes from the runs what cuts say was deleted after their segment was sealed.
+func (e *entries) cutSealed(cuts []cut) {
+	for _, c := range cuts {
+		e.drop(func(r *run) bool { return r.seg.seq < c.seq && r.first > c.last })
+		for i := range e.runs {
+			if r := &e.runs[i]; r.seg.seq < c.seq && r.last() > c.last {
+				r.locs = r.locs[:c.last-r.first+1]
+			}
+		}
 	}
 }
 

@@ -122,10 +122,11 @@ func (seg *segment) readHead() error {
 	if seg.nonce == 0 {
 		return errInvalid
 	}
-	recs, _, err := seg.readBatch(dataOffset)
+	recs, end, err := seg.readBatch(dataOffset)
 	if err != nil {
 		return err
 	}
+	seg.begun = end
 	if len(recs) == 0 || recs[0].kind != kindState {
 		return errInvalid
 	}
@@ -271,6 +272,14 @@ func (s *Store) replay(seg *segment, r *placed) error {
 		}
 		return nil
 	}
+	if r.kind == kindSegments {
+		c, err := decodeCensus(r.payload)
+		if err != nil {
+			return bad("its record of the segments is damaged")
+		}
+		s.replayCensus(c)
+		return nil
+	}
 	if r.kind == kindIndex {
 		return nil
 	}
@@ -286,6 +295,9 @@ func (s *Store) replay(seg *segment, r *placed) error {
 		g.w.stored(r.index)
 		g.pub.entries.put(r.index, seg, loc{uint32(r.offset), uint32(r.size)})
 	case kindTruncate:
+		if r.term < g.w.last {
+			g.w.cuts = addCut(g.w.cuts, seg.seq, r.term)
+		}
 		g.w.first, g.w.last = r.index, r.term
 		g.pub.entries.cutAfter(g.w.last) // of an emptied log, nothing is left
 	case kindStable:
@@ -310,6 +322,16 @@ func (s *Store) replayState(n *namedState) {
 	g.pub.entries.cutBefore(g.w.low())
 }
 
+// replayCensus takes a census and the cuts in it, which come with the groups' states.
+func (s *Store) replayCensus(c *census) {
+	s.census = c
+	for _, x := range c.cuts {
+		if g := groupByID(s.mu.list, x.group); g != nil {
+			g.w.cuts = append(g.w.cuts, x.cut)
+		}
+	}
+}
+
 // addGroup adds a group in the order of ids.
 func (s *Store) addGroup(g *GroupLog) {
 	i, _ := slices.BinarySearchFunc(s.mu.list, g.id, func(g *GroupLog, id uint32) int { return int(int64(g.id) - int64(id)) })
@@ -317,23 +339,36 @@ func (s *Store) addGroup(g *GroupLog) {
 	s.nextID = max(s.nextID, g.id+1)
 }
 
-// finishRecovery makes the recovered states public and checks that nothing is missing.
+// finishRecovery makes the recovered states public and checks that nothing is missing but what was let go.
 func (s *Store) finishRecovery() error {
+	c := s.census
+	s.census = nil
+	if c != nil {
+		if seq, ok := c.missing(s.mu.segs); ok {
+			return dataflow.Errorf(dataflow.ReasonCorrupt, "log store %s: segment %s is missing", s.dir, segmentName(seq))
+		}
+	}
 	for _, g := range s.mu.list {
 		if g.name == "" || s.mu.groups[g.name] != nil {
 			return dataflow.Errorf(dataflow.ReasonCorrupt, "log store %s: group %d has no name of its own", s.dir, g.id)
 		}
 		s.mu.groups[g.name] = g
 		g.pub.groupState = *g.w.clone()
+		g.pub.keep = retained{floor: g.w.floor}
 		e := &g.pub.entries
 		e.cutAfter(g.w.last)
 		e.cutBefore(g.w.low())
+		e.cutSealed(g.w.cuts)
+		if c != nil {
+			newest := s.mu.segs[len(s.mu.segs)-1] // where the census is, and all that came after it
+			e.drop(func(r *run) bool { return r.seg != newest && !c.has(r.seg.seq, g.id) })
+		}
 		if g.w.last == 0 {
 			continue
 		}
 		first := g.w.first
-		if len(e.runs) > 0 {
-			first = min(first, e.runs[0].first)
+		if c == nil && len(e.runs) > 0 {
+			first = min(first, e.runs[0].first) // written by a version that let nothing go in between
 		}
 		if at, missing := e.gap(first, g.w.last); missing {
 			return dataflow.Errorf(dataflow.ReasonCorrupt, "log store %s: entry %d of log %s, which has %d to %d, is missing", s.dir, at, g.name, first, g.w.last)

@@ -24,6 +24,7 @@ type segment struct {
 	seq   uint64
 	nonce uint64
 	file  vfs.File
+	begun int64 // where the first batch ends
 	end   int64 // where the next batch goes; the committer's, while the segment is active
 
 	runs int          // runs of groups' entries in this segment; guarded by Store.mu
@@ -84,7 +85,7 @@ func (s *Store) initSegment(seg *segment) error {
 		}
 	}
 	s.w.reset(seg.nonce, seg.end)
-	s.addState()
+	s.addState(nil, seg)
 	b := s.w.finish()
 	if _, err := seg.file.WriteAt(b, seg.end); err != nil {
 		return err
@@ -93,6 +94,7 @@ func (s *Store) initSegment(seg *segment) error {
 		return err
 	}
 	seg.end += int64(len(b))
+	seg.begun = seg.end
 	return vfs.SyncDir(s.fs, s.dir)
 }
 

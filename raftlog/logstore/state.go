@@ -12,8 +12,10 @@ type groupState struct {
 	// start is the index that was stored first since the log was last empty. What older segments may still hold below it
 	// was forgotten.
 	start uint64
-	// floor is the index from which entries are retained whatever Raft deletes.
+	// floor is the lowest index that is retained whatever Raft deletes.
 	floor uint64
+	// cuts say which ends of segments were deleted after the segments had been sealed. Kept beside the state on disk.
+	cuts []cut
 	// kv is the stable store: Raft's term and vote.
 	kv map[string][]byte
 }

@@ -40,6 +40,7 @@ type Store struct {
 	free    []string // names of files to reuse
 	w       batchWriter
 	nextID  uint32
+	census  *census // the last one that recovery has read; nil afterwards
 
 	mu struct {
 		sync.RWMutex
