@@ -127,7 +127,7 @@ func FuzzReadSnapshot(f *testing.F) {
 		for i, c := range commands() {
 			m.step(m.applied+dataflow.LogIndex(i+1), c)
 		}
-		m.floor()
+		m.references()
 		m.past()
 		for _, s := range m.streams {
 			s.find(s.start())

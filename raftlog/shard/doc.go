@@ -10,10 +10,11 @@
 // An entry's bytes are written once, by the group's log store. The machine keeps references (raft indexes) into it: per
 // stream the list of its batches, per pipeline the chunks of the deltas that are not settled yet. References, the
 // producers' table and the idempotency keys are the machine's whole state, and are the raft snapshot (P7). The driver
-// tells the log store which entries are still referred to (Entries.Retain); everything older may go.
+// tells the log store which entries are still referred to, one by one (Entries.Retain); all others may go. So what one
+// stream or pipeline keeps for long holds nothing else up.
 //
-// The floor that is told to the store comes from the newest durable snapshot and not from the machine, because after a
-// crash the machine is that snapshot again, and looks for what the snapshot refers to.
+// The references that the store is told come from the older of the two durable snapshots and not from the machine,
+// because after a crash the machine is one of these again, and looks for what it refers to.
 //
 // # Time
 //

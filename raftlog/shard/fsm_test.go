@@ -23,7 +23,7 @@ func (s *entryMap) Entry(i dataflow.LogIndex) ([]byte, error) {
 	return nil, fmt.Errorf("no entry %d", i)
 }
 
-func (s *entryMap) Retain(dataflow.LogIndex) {}
+func (s *entryMap) Retain(dataflow.LogIndex, ...dataflow.LogRange) {}
 
 // countingReplica counts the chunks it is given, and keeps the last one.
 type countingReplica struct {

@@ -183,7 +183,7 @@ func deltaID(s string) (id dataflow.DeltaID) {
 	return id
 }
 
-// watchedStore tells of each Retain, and may fail to read.
+// watchedStore tells of the lowest index of each Retain, and may fail to read.
 type watchedStore struct {
 	shard.Store
 	retained chan dataflow.LogIndex
@@ -192,8 +192,11 @@ type watchedStore struct {
 	onEntry func(dataflow.LogIndex) error // when set, called before an entry is read; an error is Entry's answer
 }
 
-func (s *watchedStore) Retain(floor dataflow.LogIndex) {
-	s.Store.Retain(floor)
+func (s *watchedStore) Retain(floor dataflow.LogIndex, islands ...dataflow.LogRange) {
+	s.Store.Retain(floor, islands...)
+	if len(islands) > 0 {
+		floor = islands[0].First
+	}
 	s.retained <- floor
 }
 

@@ -26,10 +26,10 @@ type Log struct {
 	ctx     context.Context // ends with Close; the lifetime of the loops
 	cancel  context.CancelFunc
 	loops   sync.WaitGroup
-	due     chan struct{}     // asks maintain for a snapshot; holds one request
-	snapMu  chan struct{}     // held by the one who takes a snapshot; a channel, because it is held across I/O
-	kept    dataflow.LogIndex // the floor of the newest durable snapshot; the holder of snapMu's
-	failure chan error        // Failed; holds one error, then is closed
+	due     chan struct{} // asks maintain for a snapshot; holds one request
+	snapMu  chan struct{} // held by the one who takes a snapshot; a channel, because it is held across I/O
+	kept    references    // of the newest durable snapshot; the holder of snapMu's
+	failure chan error    // Failed; holds one error, then is closed
 
 	applied atomic.Uint64 // the last index that machine and replica have
 	since   atomic.Int64  // log bytes applied since the last snapshot was asked for
@@ -50,8 +50,8 @@ type Log struct {
 
 // persisted describes a snapshot that was written.
 type persisted struct {
-	floor dataflow.LogIndex // the first entry that it refers to
-	size  int64             // bytes
+	refs references
+	size int64 // bytes
 }
 
 // Close stops the log and waits for its loops and for what is being applied. Whoever waits on Changed is not woken.

@@ -229,19 +229,3 @@ func (m *machine) dropStream(id dataflow.StreamID) {
 		}
 	}
 }
-
-// floor returns the first entry that anything here refers to, or the one after the last applied one.
-func (m *machine) floor() dataflow.LogIndex {
-	floor := m.applied + 1
-	for _, s := range m.streams {
-		if len(s.batches) > 0 {
-			floor = min(floor, s.batches[0].index)
-		}
-	}
-	for _, p := range m.pipelines {
-		if len(p.deltas) > 0 {
-			floor = min(floor, p.deltas[0].firstIndex())
-		}
-	}
-	return floor
-}

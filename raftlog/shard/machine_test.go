@@ -28,7 +28,7 @@ func TestMachineFollowsItsRules(t *testing.T) {
 				return describe(m)
 			case "snapshot":
 				m = reopen(t, m)
-				return fmt.Sprintf("ok, keeps the log from %d\n", m.floor())
+				return fmt.Sprintf("ok, keeps the log from %d\n", m.references().low())
 			}
 			index++
 			if d.HasArg("at") {
@@ -154,7 +154,7 @@ func describeOutcome(c command, o outcome) string {
 // describe prints everything that a machine remembers.
 func describe(m *machine) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "applied=%d now=%d floor=%d\n", m.applied, m.now, m.floor())
+	fmt.Fprintf(&b, "applied=%d now=%d floor=%d\n", m.applied, m.now, m.references().low())
 	for _, id := range slices.Sorted(maps.Keys(m.streams)) {
 		s := m.streams[id]
 		fmt.Fprintf(&b, "stream %d: [%d,%d) %d bytes", id, s.start(), s.end, s.retainedBytes())
@@ -221,4 +221,12 @@ func persist(t testing.TB, m *machine) []byte {
 		t.Fatalf("persist: %v", err)
 	}
 	return b.Bytes()
+}
+
+// low returns the first entry that is referred to, or the floor.
+func (r references) low() dataflow.LogIndex {
+	if len(r.islands) > 0 {
+		return r.islands[0].First
+	}
+	return r.floor
 }

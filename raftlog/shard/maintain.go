@@ -59,11 +59,12 @@ func (l *Log) Snapshot(ctx context.Context) error {
 	}
 	// Snapshots are written one after another, and the last one written is the one that is durable now.
 	l.mu.RLock()
-	floor := l.mu.snapshot.floor
+	refs := l.mu.snapshot.refs
 	l.mu.RUnlock()
-	// Two snapshots are kept on the disk, and a start from the older one must find what that one refers to.
-	l.cfg.Store.Retain(min(l.kept, floor))
-	l.kept = floor
+	// Two snapshots are kept on the disk, and a start from the older one must find what that one refers to. The newer
+	// one refers to nothing more that the older one had seen.
+	l.cfg.Store.Retain(l.kept.floor, l.kept.islands...)
+	l.kept = refs
 	return nil
 }
 
@@ -81,9 +82,10 @@ func (s *snapshot) Persist(w io.Writer) error {
 	if err := s.m.write(counted); err != nil {
 		return err
 	}
+	written := persisted{refs: s.m.references(), size: counted.n}
 	s.log.mu.Lock()
 	defer s.log.mu.Unlock()
-	s.log.mu.snapshot = persisted{floor: s.m.floor(), size: counted.n}
+	s.log.mu.snapshot = written
 	return nil
 }
 

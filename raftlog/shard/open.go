@@ -40,8 +40,8 @@ func newLog(cfg Config) *Log {
 		failure: make(chan error, 1),
 	}
 	l.mu.m = newMachine()
-	l.kept = 1
-	l.mu.snapshot.floor = 1
+	l.kept.floor = 1
+	l.mu.snapshot.refs.floor = 1
 	l.watch.changed = make(chan struct{})
 	return l
 }
@@ -85,8 +85,8 @@ func (l *Log) restore() error {
 		return err
 	}
 	l.mu.m = m
-	l.kept = m.floor()
-	l.mu.snapshot = persisted{floor: l.kept, size: size}
+	l.kept = m.references()
+	l.mu.snapshot = persisted{refs: l.kept, size: size}
 	// Entries between the two are the library's own: they reach no machine.
 	l.applied.Store(uint64(info.Index))
 	return nil

@@ -38,14 +38,6 @@ type chunk struct {
 	hash  uint64
 }
 
-// firstIndex returns the first entry that the delta needs.
-func (d *delta) firstIndex() dataflow.LogIndex {
-	if len(d.chunks) > 0 {
-		return d.chunks[0].index
-	}
-	return d.end
-}
-
 // open returns the delta that is being written, or nil.
 func (p *pipelineDeltas) open() *delta {
 	if n := len(p.deltas); n > 0 && p.deltas[n-1].end == 0 {

@@ -34,9 +34,11 @@ type Replica interface {
 
 // Entries gives back the commands of committed entries. *logstore.GroupLog implements it.
 type Entries interface {
-	// Entry returns the command of a committed entry at or above the retain floor, checked against its CRC. The result
-	// is the caller's and is not changed afterwards.
+	// Entry returns the command of a committed entry that is retained, checked against its CRC. The result is the
+	// caller's and is not changed afterwards.
 	Entry(index dataflow.LogIndex) ([]byte, error)
-	// Retain allows the store to drop the entries below floor once Raft needs them no more. The floor never goes down.
-	Retain(floor dataflow.LogIndex)
+	// Retain allows the store to drop the entries below floor that are in none of the islands, once Raft needs them no
+	// more. Islands ascend and do not overlap. The floor never goes down, and below it, nothing is wanted again that was
+	// not wanted once.
+	Retain(floor dataflow.LogIndex, islands ...dataflow.LogRange)
 }
