@@ -73,6 +73,6 @@ func (r *reading) lookUp(ctx context.Context, t *Table, keys [][]byte) (*batch.B
 		}
 	}
 	found := make([]bool, len(keys))
-	rows, err := t.visible(keys, accs, func(i int) { found[i] = true })
+	rows, err := t.visible(keys, accs, r.pipeline.OnError, func(i int) { found[i] = true })
 	return rows, found, err
 }

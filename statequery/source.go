@@ -14,6 +14,7 @@ type Pipeline struct {
 	State       dataflow.PipelineState
 	Timeline    dataflow.Timeline
 	Incarnation dataflow.Incarnation
+	OnError     dataflow.OnError // whether rows that cannot be computed are an error or left out
 	Reads       []dataflow.StreamID
 	Cuts        []*dataflow.CheckpointCommit // readable ones, ascending; never empty
 }

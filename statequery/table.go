@@ -1,6 +1,7 @@
 package statequery
 
 import (
+	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/agg"
 	"github.com/weirdb/weir/dataflow/batch"
 	"github.com/weirdb/weir/dataflow/operator"
@@ -26,8 +27,8 @@ func NewTable(st *plan.Stage) *Table {
 
 // visible turns keys and their accumulators, nil for none, into the rows that are there, and calls shown for the place of
 // each.
-func (t *Table) visible(keys, accs [][]byte, shown func(i int)) (*batch.Batch, error) {
-	rows, there, err := t.fin.Batch(keys, accs)
+func (t *Table) visible(keys, accs [][]byte, onError dataflow.OnError, shown func(i int)) (*batch.Batch, error) {
+	rows, there, err := t.fin.Batch(keys, accs, onError)
 	if err != nil {
 		return nil, err
 	}

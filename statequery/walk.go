@@ -20,7 +20,8 @@ const (
 // walker visits the rows of a table with lo ≤ key < hi in key order. A committed walk reads one cut; a live walk sees each
 // key once, with a value it had during the walk. One goroutine uses it.
 type walker struct {
-	t *Table
+	t       *Table
+	onError dataflow.OnError
 	// cursors is a heap by key of one cursor per shard; one that is at its end is closed and leaves.
 	cursors []cursor
 	// last is the last key visited, whether its row is visible or not.
@@ -29,7 +30,7 @@ type walker struct {
 
 // walk begins a walk. hint is how many rows the caller wants, about. The caller closes the walker.
 func (r *reading) walk(ctx context.Context, t *Table, lo, hi []byte, hint int) (*walker, error) {
-	w := &walker{t: t}
+	w := &walker{t: t, onError: r.pipeline.OnError}
 	if len(t.stage.Key) == 0 {
 		acc, err := r.get(ctx, t, nil)
 		if acc != nil {
@@ -73,7 +74,7 @@ func (w *walker) next(ctx context.Context, n int) (*batch.Batch, [][]byte, error
 	}
 	w.last = keys[len(keys)-1]
 	shown := keys[:0]
-	rows, err := w.t.visible(keys, accs, func(i int) { shown = append(shown, keys[i]) })
+	rows, err := w.t.visible(keys, accs, w.onError, func(i int) { shown = append(shown, keys[i]) })
 	return rows, shown, err
 }
 

@@ -34,9 +34,10 @@ func NewFinalizer(s *plan.Stage) *Finalizer {
 // row, and Having admits it. Columns of the others hold nothing of use. The result shares no memory with keys and accs,
 // which are not trusted.
 //
-// The error is CORRUPT for bytes that do not decode. When an expression fails for a row that is there, the error is the
-// expression's, names the key, and is that of the first such row.
-func (f *Finalizer) Batch(keys, accs [][]byte) (b *batch.Batch, visible batch.Bitmap, err error) {
+// The error is CORRUPT for bytes that do not decode. When an expression fails for a row that is there, the row is not
+// visible under dataflow.OnErrorSkip; otherwise the error is the expression's, names the key, and is that of the first such
+// row.
+func (f *Finalizer) Batch(keys, accs [][]byte, onError dataflow.OnError) (b *batch.Batch, visible batch.Bitmap, err error) {
 	in := &batch.Batch{Schema: f.inner, N: len(keys), Cols: make([]*batch.Vector, len(f.inner))}
 	for i, c := range f.inner {
 		in.Cols[i] = batch.NewVector(c.Type, in.N)
@@ -63,7 +64,7 @@ func (f *Finalizer) Batch(keys, accs [][]byte) (b *batch.Batch, visible batch.Bi
 		}
 		sel = append(sel, int32(i))
 	}
-	return f.output(in, sel)
+	return f.output(in, sel, onError)
 }
 
 func (f *Finalizer) appendNulls(cols []*batch.Vector) {
@@ -73,9 +74,14 @@ func (f *Finalizer) appendNulls(cols []*batch.Vector) {
 }
 
 // output evaluates Having and Output over the rows of in that sel lists.
-func (f *Finalizer) output(in *batch.Batch, sel []int32) (*batch.Batch, batch.Bitmap, error) {
+func (f *Finalizer) output(in *batch.Batch, sel []int32, onError dataflow.OnError) (*batch.Batch, batch.Bitmap, error) {
 	var failed RowError
+	var bad batch.Bitmap // rows that failed; nil = none
 	env := expr.Env{Fail: func(row int, err *dataflow.Error) {
+		if bad == nil {
+			bad = batch.NewBitmap(in.N)
+		}
+		bad.Set(row)
 		if failed.Err == nil || row < failed.Row {
 			failed = RowError{Row: row, Err: err}
 		}
@@ -97,12 +103,14 @@ func (f *Finalizer) output(in *batch.Batch, sel []int32) (*batch.Batch, batch.Bi
 	for i, e := range f.stage.Output {
 		out.Cols[i] = e.Eval(&env, in, sel)
 	}
-	if failed.Err != nil {
+	if failed.Err != nil && onError != dataflow.OnErrorSkip {
 		return nil, nil, f.rowError(in, failed)
 	}
 	visible := batch.NewBitmap(in.N)
 	for _, row := range sel {
-		visible.Set(int(row))
+		if !bad.Get(int(row)) {
+			visible.Set(int(row))
+		}
 	}
 	return out, visible, nil
 }

@@ -376,7 +376,7 @@ func TestChainPartialsAndFinalizerCountWords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows, visible, err := operator.NewFinalizer(st).Batch(keys, accs)
+	rows, visible, err := operator.NewFinalizer(st).Batch(keys, accs, dataflow.OnErrorFail)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -400,14 +400,14 @@ func TestHavingAndEmptyGroupsHideRows(t *testing.T) {
 		keys, accs = append(keys, key.AppendValue(nil, dataflow.Text(fmt.Sprint("w", i)))), append(accs, acc)
 	}
 	keys, accs = append(keys, key.AppendValue(nil, dataflow.NullValue(text))), append(accs, nil)
-	rows, visible, err := operator.NewFinalizer(st).Batch(keys, accs)
+	rows, visible, err := operator.NewFinalizer(st).Batch(keys, accs, dataflow.OnErrorFail)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := sortedRows(rows, visible); !slices.Equal(got, []string{"w0|2"}) {
 		t.Fatalf("got %q", got)
 	}
-	if rows, visible, err = operator.NewFinalizer(st).Batch(nil, nil); err != nil || rows.N != 0 || visible.Any() {
+	if rows, visible, err = operator.NewFinalizer(st).Batch(nil, nil, dataflow.OnErrorFail); err != nil || rows.N != 0 || visible.Any() {
 		t.Fatalf("over no keys: %d rows, %v", rows.N, err)
 	}
 }
@@ -419,14 +419,14 @@ func TestTheEmptyKeyHasItsRowBeforeAnyInput(t *testing.T) {
 		Output: []expr.Expr{column(0, "n", bigint), column(1, "s", numeric)},
 	}
 	f := operator.NewFinalizer(st)
-	rows, visible, err := f.Batch([][]byte{{}}, [][]byte{agg.NewLayout(st.Aggs).New(nil)})
+	rows, visible, err := f.Batch([][]byte{{}}, [][]byte{agg.NewLayout(st.Aggs).New(nil)}, dataflow.OnErrorFail)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := sortedRows(rows, visible); !slices.Equal(got, []string{"0|NULL"}) {
 		t.Fatalf("got %q", got)
 	}
-	if _, visible, err = f.Batch([][]byte{{}}, [][]byte{nil}); err != nil || visible.Any() {
+	if _, visible, err = f.Batch([][]byte{{}}, [][]byte{nil}, dataflow.OnErrorFail); err != nil || visible.Any() {
 		t.Fatalf("an absent row is visible, or %v", err)
 	}
 }
@@ -442,7 +442,7 @@ func TestFinalizerNamesTheKeyOfARowThatFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	keys := [][]byte{key.AppendValue(nil, dataflow.Text("gone")), key.AppendValue(nil, dataflow.Text("whale"))}
-	_, _, err = operator.NewFinalizer(st).Batch(keys, [][]byte{l.New(nil), once})
+	_, _, err = operator.NewFinalizer(st).Batch(keys, [][]byte{l.New(nil), once}, dataflow.OnErrorFail)
 	if dataflow.ReasonOf(err) != dataflow.ReasonExpressionFailed || !strings.Contains(err.Error(), "counts, key (whale)") {
 		t.Fatalf("got %v", err)
 	}
@@ -456,7 +456,7 @@ func TestFinalizerReportsDamage(t *testing.T) {
 		"key":         {[]byte{1, 2}, agg.NewLayout(st.Aggs).New(nil)},
 		"accumulator": {good, {1, 2, 3}},
 	} {
-		if _, _, err := f.Batch([][]byte{c[0]}, [][]byte{c[1]}); dataflow.ReasonOf(err) != dataflow.ReasonCorrupt {
+		if _, _, err := f.Batch([][]byte{c[0]}, [][]byte{c[1]}, dataflow.OnErrorFail); dataflow.ReasonOf(err) != dataflow.ReasonCorrupt {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -515,7 +515,7 @@ func BenchmarkFinalizer(b *testing.B) {
 	f := operator.NewFinalizer(st)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, _, err := f.Batch(keys, accs); err != nil {
+		if _, _, err := f.Batch(keys, accs, dataflow.OnErrorFail); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -130,7 +130,7 @@ func (s *stageState) rows(t *testing.T, keys []string, accs map[string][]byte) (
 	for _, k := range keys {
 		ks, as = append(ks, []byte(k)), append(as, accs[k])
 	}
-	rows, visible, err := s.fin.Batch(ks, as)
+	rows, visible, err := s.fin.Batch(ks, as, dataflow.OnErrorFail)
 	if err != nil {
 		t.Fatal(err)
 	}

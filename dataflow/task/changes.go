@@ -45,7 +45,7 @@ func (c *changes) note(s *state.Slot, key []byte) {
 
 // batch returns the visible changes since the last call, with weights, and forgets them; nil when nothing visible has
 // changed. Changes have no append time: the planner refuses now() over a table.
-func (c *changes) batch() (*batch.Batch, error) {
+func (c *changes) batch(onError dataflow.OnError) (*batch.Batch, error) {
 	var keys, olds, news [][]byte
 	for i, s := range c.slots {
 		if bytes.Equal(c.old[i], s.Val) && (c.old[i] == nil) == (s.Val == nil) {
@@ -58,11 +58,11 @@ func (c *changes) batch() (*batch.Batch, error) {
 	if len(keys) == 0 {
 		return nil, nil
 	}
-	before, wasVisible, err := c.fin.Batch(keys, olds)
+	before, wasVisible, err := c.fin.Batch(keys, olds, onError)
 	if err != nil {
 		return nil, err
 	}
-	after, isVisible, err := c.fin.Batch(keys, news)
+	after, isVisible, err := c.fin.Batch(keys, news, onError)
 	if err != nil {
 		return nil, err
 	}

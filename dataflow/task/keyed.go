@@ -258,7 +258,7 @@ func (k *keyed) emit(ctx context.Context) error {
 	if k.changes == nil || k.changes.empty() {
 		return nil
 	}
-	out, err := k.changes.batch()
+	out, err := k.changes.batch(k.run.cfg.OnError)
 	if dataflow.ReasonOf(err) == dataflow.ReasonExpressionFailed {
 		return &RowFailure{View: k.name(), Text: "of one of its groups", Err: asError(err)}
 	}
@@ -269,6 +269,8 @@ func (k *keyed) emit(ctx context.Context) error {
 		return nil
 	}
 	for _, rt := range k.routes {
+		// A row of a table that a view cannot compute is left out while it is there: its retraction fails as it did. It is
+		// not counted, because the count is of rows of streams.
 		b, failed := rt.compute(out, nil)
 		if len(failed) > 0 && k.run.cfg.OnError == dataflow.OnErrorFail {
 			return &RowFailure{View: rt.viewName(), Line: failed[0].At.Line, Column: failed[0].At.Column, Text: rowText(out.Schema, out.Row(failed[0].Row)), Err: failed[0].Err}

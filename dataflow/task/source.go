@@ -315,7 +315,7 @@ func (f *RowFailure) Error() string {
 		where = fmt.Sprintf("%s (line %d, column %d)", f.View, f.Line, f.Column)
 	}
 	if f.Stream == "" {
-		return fmt.Sprintf("view %s cannot compute the row %s: %s", where, f.Text, f.Err.Message)
+		return fmt.Sprintf("view %s cannot compute the row %s: %s; with on_error = 'skip' such rows of a table are left out while they are there", where, f.Text, f.Err.Message)
 	}
 	return fmt.Sprintf("view %s cannot compute the row at stream %s, shard %d, offset %d: %s: %s", where, f.Stream, f.Row.Shard, f.Row.Offset, f.Text, f.Err.Message)
 }

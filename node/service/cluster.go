@@ -25,7 +25,7 @@ func (s *Service) WaitToken(ctx context.Context, w api.TokenWait) ([]dataflow.Cu
 	}
 	for _, p := range st.PipelineList() {
 		named := slices.Contains(w.Pipelines, p.Name)
-		if len(w.Pipelines) > 0 && !named || !named && !p.State.Active() {
+		if len(w.Pipelines) > 0 && !named {
 			continue
 		}
 		want := make(dataflow.Positions)
@@ -36,6 +36,14 @@ func (s *Service) WaitToken(ctx context.Context, w api.TokenWait) ([]dataflow.Cu
 		}
 		if len(want) == 0 && !named {
 			continue
+		}
+		if !p.State.Active() && !named && p.State != dataflow.PipelineFailed {
+			continue // stopped by an operator, who knows
+		}
+		if !p.State.Active() && !p.Newest().Positions.Covers(want) {
+			// These rows are perhaps what it failed at: to say nothing would sound like a yes.
+			return nil, dataflow.Errorf(dataflow.ReasonPipelineState, "pipeline %s reads the stream and is %s: it has not taken the rows up to the token", p.Name, p.State).
+				WithHint("weir pipeline describe %s says why; resume it, or wait for other pipelines by name", p.Name).WithMeta("pipeline", p.Name)
 		}
 		var cut dataflow.Cut
 		var err error

@@ -16,7 +16,8 @@ import (
 // PipelineInfo is what statequery needs to know of a pipeline.
 func PipelineInfo(p *meta.Pipeline) *statequery.Pipeline {
 	return &statequery.Pipeline{
-		Name: p.Name, UID: p.UID, State: p.State, Timeline: p.Timeline, Incarnation: p.Incarnation, Reads: p.Reads, Cuts: p.Cuts,
+		Name: p.Name, UID: p.UID, State: p.State, Timeline: p.Timeline, Incarnation: p.Incarnation,
+		OnError: p.Options.OnError, Reads: p.Reads, Cuts: p.Cuts,
 	}
 }
 
