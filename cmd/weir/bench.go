@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -67,7 +68,11 @@ writes CPU and allocation profiles there. all takes about five minutes, --quick 
 			p.done()
 			return printer.print(f)
 		}
-		return bench.Run(ctx, cfg)
+		if err := bench.Run(ctx, cfg); err != nil && ctx.Err() == nil {
+			// What a benchmark met is told whole, with where it was; it is nothing that the caller could mend (exit 1).
+			return errors.New(err.Error())
+		}
+		return ctx.Err()
 	})
 }
 
