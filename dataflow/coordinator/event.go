@@ -193,7 +193,11 @@ func (e OptionsChanged) String() string {
 	if e.Options.Interval == 0 {
 		interval = "off"
 	}
-	return fmt.Sprintf("options changed: interval=%s timeout=%s", interval, e.Options.Timeout)
+	s := fmt.Sprintf("options changed: interval=%s timeout=%s", interval, e.Options.Timeout)
+	if e.Options.OnError == dataflow.OnErrorSkip {
+		s += " on_error=skip"
+	}
+	return s
 }
 func (StopRequested) String() string { return "stop requested" }
 func (Resumed) String() string       { return "resumed" }

@@ -132,7 +132,7 @@ func (m *Machine) Step(now int64, ev Event) []Action {
 	case BeginRefused:
 		m.beginRefused(e)
 	case OptionsChanged:
-		m.view.Options = e.Options
+		m.optionsChanged(e.Options)
 	case StopRequested:
 		m.stopRequested()
 	case Resumed:

@@ -109,6 +109,20 @@ func (m *Machine) taskFailed(e TaskFailed) {
 	}
 }
 
+// optionsChanged takes over the options. Tasks learn of on_error when they start, so those that run are restarted, from the
+// newest cut: which rows a cut leaves out then follows from its incarnation.
+func (m *Machine) optionsChanged(o dataflow.PipelineOptions) {
+	same := m.view.Options.OnError == o.OnError
+	m.view.Options = o
+	switch {
+	case same || m.stopping:
+	case m.phase == reserving:
+		m.took = 0 // AttemptsReserved finds no tasks to take over
+	case m.phase == running, m.phase == recovering && m.recovery.starting:
+		m.recover("on_error was changed", 0)
+	}
+}
+
 // restart recovers after a failure, with back-off.
 func (m *Machine) restart(cause string) {
 	if m.phase == running && m.now-m.since >= RestartQuiet.Microseconds() {

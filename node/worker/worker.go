@@ -81,6 +81,7 @@ type Running struct {
 	Run         *task.Run
 	Plan        *plan.Plan
 	tables      map[tableRef]*state.Table
+	onError     dataflow.OnError // what the tasks were started with
 	covered     coverage
 	end         func(dataflow.StreamShard) dataflow.Offset // where the rows end that the tasks read
 }
@@ -199,7 +200,7 @@ func (w *Worker) Start(ctx context.Context, uid dataflow.PipelineUID, inc datafl
 	if err != nil {
 		return err
 	}
-	run := &Running{Incarnation: inc, Plan: prog.Plan, tables: make(map[tableRef]*state.Table), end: w.End}
+	run := &Running{Incarnation: inc, Plan: prog.Plan, onError: p.Options.OnError, tables: make(map[tableRef]*state.Table), end: w.End}
 	run.covered.mu.known = base.Positions
 	for _, stage := range prog.Plan.Stages {
 		for _, s := range w.cfg.Shards {
@@ -276,15 +277,16 @@ func (w *Worker) report(uid dataflow.PipelineUID, ev coordinator.Event) {
 }
 
 // Attach lets step take the reports of the pipeline's tasks from now on, and returns the incarnation whose tasks all run;
-// 0 = none.
+// 0 = none, or they were started with another on_error than the pipeline has now.
 func (w *Worker) Attach(uid dataflow.PipelineUID, step func(coordinator.Event)) dataflow.Incarnation {
 	w.mu.Lock()
 	w.mu.steps[uid] = step
 	w.mu.Unlock()
-	if r := w.Live(uid); r != nil {
-		return r.Incarnation
+	r, p := w.Live(uid), w.cfg.Meta.State().Pipelines[uid]
+	if r == nil || p == nil || p.Options.OnError != r.onError {
+		return 0
 	}
-	return 0
+	return r.Incarnation
 }
 
 // register makes a run the pipeline's, unless it has been told to stop or overtaken while it was being started.

@@ -197,6 +197,22 @@ func TestReportsGoToWhoAttachedLast(t *testing.T) {
 	}
 }
 
+func TestTasksWithAnotherOnErrorAreNotTakenOver(t *testing.T) {
+	h := open(t)
+	p := h.deploy("p")
+	h.must(h.start(p))
+	for _, c := range []struct {
+		onError string
+		want    dataflow.Incarnation
+	}{{"fail", 1}, {"skip", 0}, {"fail", 1}} {
+		_, err := h.meta.SetOptions(t.Context(), p.UID, []dataflow.Option{{Name: "on_error", Value: c.onError}})
+		h.must(err)
+		if got := h.worker.Attach(p.UID, func(coordinator.Event) {}); got != c.want {
+			t.Errorf("on_error = %s: i%d runs, want i%d", c.onError, got, c.want)
+		}
+	}
+}
+
 func TestPositionsOfALiveReadAreALowerBound(t *testing.T) {
 	h := open(t)
 	p := h.deploy("p")
