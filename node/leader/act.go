@@ -14,7 +14,7 @@ import (
 // feed steps the machine with one event, carries its actions out, and goes on with the events that these give at once.
 func (p *pipeline) feed(ctx context.Context, ev coordinator.Event) error {
 	p.d.cfg.Logger.Debug("coordinate", "pipeline", p.name, "event", ev)
-	for _, next := range p.perform(ctx, p.machine.Step(now(), ev)) {
+	for _, next := range p.perform(ctx, p.machine.Step(p.d.now(), ev)) {
 		if err := p.feed(ctx, next); err != nil {
 			return err
 		}
@@ -22,7 +22,9 @@ func (p *pipeline) feed(ctx context.Context, ev coordinator.Event) error {
 	return ctx.Err()
 }
 
-func now() int64 { return time.Now().UnixMicro() }
+// now is the machines' time, in µs since 1970: the wall clock of the driver's beginning, and what has passed since. A clock
+// that jumps forward and is set right afterwards would stop the machines until it has caught up with itself.
+func (d *Driver) now() int64 { return d.began.Add(time.Since(d.began)).UnixMicro() }
 
 // perform carries out actions in order and returns the events that answer them.
 func (p *pipeline) perform(ctx context.Context, acts []coordinator.Action) []coordinator.Event {

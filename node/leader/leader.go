@@ -55,8 +55,9 @@ type Metrics interface {
 
 // Driver runs the coordinators.
 type Driver struct {
-	cfg Config
-	mu  struct {
+	cfg   Config
+	began time.Time // when the driver was made; see now
+	mu    struct {
 		sync.Mutex
 		pipelines map[dataflow.PipelineUID]*pipeline
 		begun     chan struct{} // closed and replaced when a pipeline's coordinator has begun
@@ -65,7 +66,7 @@ type Driver struct {
 
 // New returns a driver. Run must be called for it to do anything.
 func New(cfg Config) *Driver {
-	d := &Driver{cfg: cfg}
+	d := &Driver{cfg: cfg, began: time.Now()}
 	d.mu.pipelines = make(map[dataflow.PipelineUID]*pipeline)
 	d.mu.begun = make(chan struct{})
 	return d

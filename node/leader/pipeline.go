@@ -77,7 +77,7 @@ func (p *pipeline) run(ctx context.Context) error {
 		why = dataflow.Errorf(dataflow.ReasonPipelineNotFound, "pipeline %s was deleted", p.name)
 	}
 	// The machine answers the waiters that it knows, then those are answered who came too late for it.
-	p.perform(context.WithoutCancel(ctx), p.machine.Step(now(), coordinator.Deposed{}))
+	p.perform(context.WithoutCancel(ctx), p.machine.Step(p.d.now(), coordinator.Deposed{}))
 	p.mail.Lock()
 	p.mail.closed, p.mail.events = why, nil
 	p.mail.Unlock()
@@ -106,7 +106,7 @@ func (p *pipeline) drive(ctx context.Context) (deleted bool, err error) {
 		}
 		var due <-chan time.Time
 		if at := p.machine.Deadline(); at != 0 {
-			timer.Reset(time.Until(time.UnixMicro(at)))
+			timer.Reset(time.Duration(at-p.d.now()) * time.Microsecond)
 			due = timer.C
 		}
 		if p.dirty || p.flying {
