@@ -211,22 +211,18 @@ func (r *run) deploy(ctx context.Context) error {
 	return nil
 }
 
-// readers returns those that read beside: without a session, within one, and live.
+// readers returns those that read beside: without a session, within one, live, and page by page with pauses.
 func (r *run) readers() []*reader {
-	var all []*reader
-	for i, ask := range []struct {
-		name string
-		asker
-		live bool
-	}{
-		{"committed", newPlainAsker(r.server.conn, weirv1.Read_READ_COMMITTED), false},
-		{"session", &sessionAsker{r.client}, false},
-		{"live", newPlainAsker(r.server.conn, weirv1.Read_READ_UNCOMMITTED), true},
-	} {
-		all = append(all, &reader{
-			name: ask.name, rng: rand.New(rand.NewPCG(r.rng.Uint64(), uint64(i))), book: r.book, tables: r.tables, audits: r.audits,
-			ask: ask.asker, live: ask.live,
-		})
+	slow := newPlainAsker(r.server.conn, weirv1.Read_READ_COMMITTED)
+	slow.pause = slowPause
+	all := []*reader{
+		{name: "committed", ask: newPlainAsker(r.server.conn, weirv1.Read_READ_COMMITTED)},
+		{name: "session", ask: &sessionAsker{r.client}},
+		{name: "live", ask: newPlainAsker(r.server.conn, weirv1.Read_READ_UNCOMMITTED), live: true},
+		{name: "slow", ask: slow, slow: true},
+	}
+	for i, rd := range all {
+		rd.rng, rd.book, rd.tables, rd.audits = rand.New(rand.NewPCG(r.rng.Uint64(), uint64(i))), r.book, r.tables, r.audits
 	}
 	return all
 }

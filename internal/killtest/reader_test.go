@@ -67,6 +67,8 @@ type reader struct {
 	audits map[string]*audit
 	ask    asker
 	live   bool
+	// slow readers only scan whole tables, with a pause between pages.
+	slow bool
 }
 
 // asker is a way to read. The rows of a scan are all of one cut.
@@ -81,7 +83,7 @@ type asker interface {
 func (r *reader) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		t := r.tables[r.rng.IntN(len(r.tables))]
-		call, cancel := context.WithTimeout(ctx, 10*time.Second)
+		call, cancel := context.WithTimeout(ctx, patience)
 		err := r.once(call, t)
 		cancel()
 		if err != nil && !errors.Is(err, errAway) && ctx.Err() == nil {
@@ -98,6 +100,9 @@ func (r *reader) run(ctx context.Context) error {
 
 func (r *reader) once(ctx context.Context, t *table) error {
 	a := r.audits[t.pipeline]
+	if r.slow {
+		return r.scan(ctx, t, a, weir.ScanRange{}, "slow scan", slowPage, anyKey)
+	}
 	switch n := r.rng.IntN(20); {
 	case n < 6:
 		return r.getOne(ctx, t, a)
@@ -349,14 +354,21 @@ func (r *reader) country() (dataflow.Value, string) {
 	return dataflow.Text(countries[i]), strconv.Quote(countries[i])
 }
 
+// A slow scan takes longer than a cut is kept that nobody has leased: of 4,500 words about 14 s.
+const (
+	slowPage  = 700
+	slowPause = 2 * time.Second
+)
+
 // plainAsker asks without a session, one call at a time.
 type plainAsker struct {
 	client    weirv1.QueryServiceClient
 	isolation weirv1.Read
+	pause     time.Duration // between the pages of a scan
 }
 
 func newPlainAsker(conn *grpc.ClientConn, isolation weirv1.Read) *plainAsker {
-	return &plainAsker{weirv1.NewQueryServiceClient(conn), isolation}
+	return &plainAsker{client: weirv1.NewQueryServiceClient(conn), isolation: isolation}
 }
 
 func (p *plainAsker) get(ctx context.Context, t *table, key dataflow.Row, checkpoint *uint64) ([]byte, *weirv1.Cut, error) {
@@ -418,6 +430,11 @@ func (p *plainAsker) scan(ctx context.Context, t *table, s weir.ScanRange, limit
 		rows = append(rows, r.GetRows()...)
 		if req.PageToken = r.GetNextPageToken(); req.PageToken == "" {
 			return rows, cut, nil
+		}
+		select {
+		case <-time.After(p.pause):
+		case <-ctx.Done():
+			return nil, nil, ctx.Err()
 		}
 	}
 }

@@ -210,7 +210,7 @@ func (s *server) complaints() ([]string, error) {
 	var bad []string
 	for line := range bytes.Lines(b) {
 		l := strings.TrimSpace(string(line))
-		if strings.HasPrefix(l, "panic:") || strings.HasPrefix(l, "fatal error:") || strings.Contains(l, "level=ERROR") || strings.Contains(l, "commit refused") {
+		if strings.HasPrefix(l, "panic:") || strings.HasPrefix(l, "fatal error:") || strings.Contains(l, "level=ERROR") || strings.Contains(l, "DATA RACE") || strings.Contains(l, "commit refused") {
 			bad = append(bad, l)
 		}
 	}
