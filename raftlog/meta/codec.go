@@ -12,7 +12,7 @@ import (
 // accepts what encoding produces and clips nothing: what is out of range is refused by the command that decodes it.
 
 func (d StreamDefinition) encode() *metav1.StreamDefinition {
-	out := &metav1.StreamDefinition{Name: d.Name, Options: encodeOptions(d.Options)}
+	out := &metav1.StreamDefinition{Name: d.Name, Options: encodeOptions(allStreamOptions(d.Options))}
 	for _, c := range d.Schema {
 		out.Columns = append(out.Columns, &metav1.Column{Name: c.Name, Type: uint32(c.Type), NotNull: c.NotNull})
 	}
@@ -48,7 +48,7 @@ func decodeStream(d *metav1.StreamDefinition) (*Stream, error) {
 		st.PartitionBy = append(st.PartitionBy, int(i))
 	}
 	var err error
-	st.Options, err = dataflow.DefaultStreamOptions().With(decodeOptions(d.GetOptions()))
+	st.Options, err = decodeStreamOptions(d.GetOptions())
 	return st, err
 }
 
@@ -198,7 +198,7 @@ func decodeCommit(c *metav1.Checkpoint) *dataflow.CheckpointCommit {
 
 func (c CreatePipeline) encode() *metav1.CreatePipeline {
 	out := &metav1.CreatePipeline{
-		Name: c.Name, Sql: c.SQL, Fingerprint: c.Fingerprint, Options: encodeOptions(c.Options),
+		Name: c.Name, Sql: c.SQL, Fingerprint: c.Fingerprint, Options: encodeOptions(allPipelineOptions(c.Options)),
 		Start: encodePositions(c.Start), DeployEnd: encodePositions(c.DeployEnd),
 	}
 	for _, d := range c.Declared {

@@ -28,7 +28,7 @@ func (s *State) createPipeline(c *metav1.CreatePipeline) (any, error) {
 	case len(s.Pipelines) >= MaxPipelines:
 		return nil, dataflow.Errorf(dataflow.ReasonTooLarge, "the group has %d pipelines, which is the limit", MaxPipelines)
 	}
-	options, err := dataflow.DefaultPipelineOptions().With(decodeOptions(c.Options))
+	options, err := decodePipelineOptions(c.Options)
 	if err != nil {
 		return nil, err
 	}

@@ -139,7 +139,7 @@ func encodePipeline(p *Pipeline) *metav1.Pipeline {
 }
 
 func decodePipeline(m *metav1.Pipeline) (*Pipeline, error) {
-	options, err := dataflow.DefaultPipelineOptions().With(decodeOptions(m.Options))
+	options, err := decodePipelineOptions(m.Options)
 	if err != nil {
 		return nil, err
 	}
