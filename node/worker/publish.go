@@ -112,7 +112,13 @@ func (p *publisher) publish(pl *meta.Pipeline) error {
 			if known && c.ID <= last.newest {
 				continue
 			}
-			if err := s.Replica.Publish(c); err != nil {
+			err := s.Replica.Publish(c)
+			if dataflow.ReasonOf(err) == dataflow.ReasonCorrupt {
+				// Readers of the cut get this error; other pipelines have nothing to do with it.
+				p.cfg.Logger.Error("a cut is damaged and is not served", "pipeline", pl.Name, "cut", c.ID, "shard", s.ID, "error", err)
+				continue
+			}
+			if err != nil {
 				return fmt.Errorf("publish cut %d of pipeline %s on shard %d: %w", c.ID, pl.Name, s.ID, err)
 			}
 		}
@@ -198,7 +204,10 @@ func (p *publisher) mergeIfDue(ctx context.Context, s *Shard, ps state.PipelineS
 		last = time.Now()
 		p.merged[k] = last
 	}
-	base, _ := s.Replica.Base(ps.Pipeline)
+	base, merged := s.Replica.Base(ps.Pipeline)
+	if merged {
+		p.settle(ctx, s, ps.Pipeline, base.Ref)
+	}
 	floor := pl.Floor()
 	policy := p.cfg.Merge
 	due := ps.LayerBytes >= policy.Bytes || ps.Layers >= policy.Layers || time.Since(last) >= policy.Age
@@ -212,6 +221,13 @@ func (p *publisher) mergeIfDue(ctx context.Context, s *Shard, ps state.PipelineS
 	case "":
 	case dataflow.ReasonNoCommittedCheckpoint, dataflow.ReasonCheckpointNotFound, dataflow.ReasonCheckpointExpired, dataflow.ReasonPipelineNotFound:
 		return nil // not here yet, overtaken, or dropped: the next tick sees
+	case dataflow.ReasonCorrupt:
+		if s.Replica.Err() == nil { // the pipeline's layers, not the store: its readers know
+			p.cfg.Logger.Error("layers are damaged and cannot be folded", "pipeline", pl.Name, "shard", s.ID, "error", err)
+			p.merged[k] = time.Now()
+			return nil
+		}
+		return fmt.Errorf("fold pipeline %s on shard %d: %w", pl.Name, s.ID, err)
 	default:
 		if ctx.Err() != nil || errors.Is(err, context.Canceled) {
 			return ctx.Err()
@@ -219,6 +235,16 @@ func (p *publisher) mergeIfDue(ctx context.Context, s *Shard, ps state.PipelineS
 		return fmt.Errorf("fold pipeline %s on shard %d: %w", pl.Name, s.ID, err)
 	}
 	p.merged[k] = time.Now()
-	p.attempt(ctx, "settle deltas", s, uint64(ps.Pipeline), func(ctx context.Context) error { return s.Log.Settle(ctx, ps.Pipeline, ref) })
+	p.settle(ctx, s, ps.Pipeline, ref)
 	return nil
+}
+
+// settle tells the shard's log that the store holds the pipeline's deltas up to ref, unless it knows. What an attempt did
+// not achieve, the next look at the pipeline does.
+func (p *publisher) settle(ctx context.Context, s *Shard, uid dataflow.PipelineUID, ref dataflow.DeltaRef) {
+	known, ok := s.Log.Pipeline(uid)
+	if !ok || ref.Compare(known.Settled) <= 0 {
+		return
+	}
+	p.attempt(ctx, "settle deltas", s, uint64(uid), func(ctx context.Context) error { return s.Log.Settle(ctx, uid, ref) })
 }
