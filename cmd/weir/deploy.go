@@ -51,7 +51,7 @@ changes nothing; another program under the same name is refused with the differe
 		if err != nil {
 			return err
 		}
-		if wait != "" && !validate {
+		if wait != "" && d.GetPipeline() != nil && !validate {
 			p, err := c.awaitCaughtUp(ctx, w, name)
 			if err != nil {
 				return err
@@ -96,7 +96,11 @@ func (c *cli) printDeployed(name string, d *weirv1.DeployPipelineResponse, valid
 	if validate && verdict == "created" {
 		verdict = "would be created"
 	}
-	fmt.Fprintf(&b, "pipeline %s: %s\n", name, verdict)
+	if len(d.GetTables()) > 0 {
+		fmt.Fprintf(&b, "pipeline %s: %s\n", name, verdict)
+	} else {
+		b.WriteString("pipeline none: the file has no materialized view\n")
+	}
 	for _, s := range d.GetStreams() {
 		fmt.Fprintf(&b, "stream   %s:", s.GetName())
 		switch {

@@ -206,7 +206,7 @@ type Deploy struct {
 // Deployed is what a deploy did, or would do.
 type Deployed struct {
 	Unchanged bool
-	Pipeline  *Pipeline // nil for one that ValidateOnly would create
+	Pipeline  *Pipeline // nil for one that ValidateOnly would create, and for a text without materialized views
 	Tables    []Table
 	Streams   []DeployedStream
 }

@@ -2,11 +2,15 @@ package service
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/node/api"
+	"github.com/weirdb/weir/raftlog/meta"
 )
 
 var (
@@ -80,15 +84,45 @@ func (s *Service) Status(context.Context) (api.ClusterStatus, error) {
 	return out, nil
 }
 
-// Ready returns nil when every pipeline has a committed cut that can be read here.
+// readyGrace is how old a pipeline gets before the node has to serve it in order to be ready. Its cut 0 is readable some
+// milliseconds after the deployment; a node that takes longer has a problem, or has just started.
+const readyGrace = 5 * time.Second
+
+// Ready returns nil when every pipeline has a committed cut that can be read here, and else names those that do not. A
+// pipeline that was deployed a moment ago, or whose cut is damaged, does not make the node unready: waiting would not help
+// those who read the others.
 func (s *Service) Ready(context.Context) error {
-	st := s.cfg.Meta.State()
-	for _, p := range st.PipelineList() {
-		for _, sh := range s.cfg.Shards {
-			if _, ok := sh.Replica.Newest(p.UID); !ok {
-				return dataflow.Errorf(dataflow.ReasonNoCommittedCheckpoint, "pipeline %s has no committed cut on shard %d yet", p.Name, sh.ID)
+	return notReady(s.cfg.Meta.State().PipelineList(), len(s.cfg.Shards), time.Now().UnixMicro(), func(p *meta.Pipeline, shard int) error {
+		r := s.cfg.Shards[shard].Replica
+		if _, ok := r.Newest(p.UID); ok {
+			return nil
+		}
+		v, err := r.View(p.UID, p.Newest().ID)
+		if err == nil {
+			v.Release()
+		}
+		return err
+	})
+}
+
+// notReady is Ready at the time now, in µs since 1970; read says whether a pipeline's cut can be read on a shard.
+func notReady(pipelines []*meta.Pipeline, shards int, now int64, read func(p *meta.Pipeline, shard int) error) error {
+	var waiting []string
+	for _, p := range pipelines {
+		if now-p.CreatedAt < readyGrace.Microseconds() {
+			continue
+		}
+		for shard := range shards {
+			switch dataflow.ReasonOf(read(p, shard)) {
+			case "", dataflow.ReasonCorrupt, dataflow.ReasonPipelineNotFound: // there is nothing to wait for
+				continue
 			}
+			waiting = append(waiting, fmt.Sprintf("%s (shard %d)", p.Name, shard))
+			break
 		}
 	}
-	return nil
+	if len(waiting) == 0 {
+		return nil
+	}
+	return dataflow.Errorf(dataflow.ReasonNoCommittedCheckpoint, "no committed cut can be read here yet of %s", strings.Join(waiting, ", "))
 }

@@ -126,7 +126,10 @@ func (s *Service) ReadStream(ctx context.Context, r api.StreamRead, fn func(*bat
 	}
 	left := r.Limit
 	for {
-		appended := s.cfg.Worker.Appended()
+		appended, changed := s.cfg.Worker.Appended(), s.cfg.Meta.Changed()
+		if s.cfg.Meta.State().Streams[r.Stream.ID] == nil {
+			return next, dataflow.Errorf(dataflow.ReasonStreamNotFound, "stream %s was deleted", r.Stream.Name)
+		}
 		progress := false
 		for _, id := range shards {
 			k := dataflow.StreamShard{Stream: r.Stream.ID, Shard: id}
@@ -154,6 +157,7 @@ func (s *Service) ReadStream(ctx context.Context, r api.StreamRead, fn func(*bat
 		}
 		select {
 		case <-appended:
+		case <-changed:
 		case <-ctx.Done():
 			return next, ctx.Err()
 		}

@@ -50,11 +50,7 @@ func (s *State) createStream(c *metav1.CreateStream) (any, error) {
 // ensureStream returns the stream that want describes, creating it when there is none of its name.
 func (s *State) ensureStream(want *Stream) (st *Stream, created bool, err error) {
 	if have, err := s.Stream(want.Name); err == nil {
-		if diff := streamDifference(have, want); diff != "" {
-			return nil, false, dataflow.Errorf(dataflow.ReasonStreamConflict, "stream %s exists and differs: %s", want.Name, diff).
-				WithMeta("stream", want.Name)
-		}
-		return have, false, nil
+		return have, false, streamConflict(have, want)
 	}
 	if len(s.Streams) >= MaxStreams {
 		return nil, false, dataflow.Errorf(dataflow.ReasonTooLarge, "the group has %d streams, which is the limit", MaxStreams)
@@ -67,6 +63,28 @@ func (s *State) ensureStream(want *Stream) (st *Stream, created bool, err error)
 	s.streamNames = maps.Clone(s.streamNames)
 	s.streamNames[st.Name] = st.ID
 	return st, true, nil
+}
+
+// CheckStream reports whether a definition fits the streams that exist: STREAM_CONFLICT when there is one of its name that
+// differs. Creating the stream may still be refused, when one is made meanwhile.
+func (s *State) CheckStream(def StreamDefinition) error {
+	want, err := decodeStream(def.encode())
+	if err != nil {
+		return err
+	}
+	have, err := s.Stream(def.Name)
+	if err != nil {
+		return nil // it will be created
+	}
+	return streamConflict(have, want)
+}
+
+func streamConflict(have, want *Stream) error {
+	diff := streamDifference(have, want)
+	if diff == "" {
+		return nil
+	}
+	return dataflow.Errorf(dataflow.ReasonStreamConflict, "stream %s exists and differs: %s", want.Name, diff).WithMeta("stream", want.Name)
 }
 
 // streamDifference says in what a definition differs from the existing stream; "" when they are equal.

@@ -485,7 +485,8 @@ func (x *DeployPipelineRequest) GetValidateOnly() bool {
 type DeployPipelineResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Outcome DeployOutcome          `protobuf:"varint,1,opt,name=outcome,proto3,enum=weir.v1.DeployOutcome" json:"outcome,omitempty"`
-	// Unset for a pipeline that validate_only would create.
+	// Unset for a pipeline that validate_only would create, and for a file without a materialized view: it creates streams
+	// only.
 	Pipeline *Pipeline `protobuf:"bytes,2,opt,name=pipeline,proto3" json:"pipeline,omitempty"`
 	Tables   []*Table  `protobuf:"bytes,3,rep,name=tables,proto3" json:"tables,omitempty"`
 	// The streams that the file declares or reads.
