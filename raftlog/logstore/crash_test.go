@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/hashicorp/raft"
@@ -25,12 +26,15 @@ type step struct {
 	delLo, del uint64
 	vote       uint64 // term of a vote for "n<vote>"
 	retain     uint64
+	islands    []dataflow.LogRange // below retain
 }
 
 // groupModel is what a group's log must hold.
 type groupModel struct {
 	first, last uint64
 	floor       uint64
+	islands     []dataflow.LogRange
+	partial     bool              // there may be more than what is in data
 	data        map[uint64][]byte // commands by index: Raft's and the retained
 	term        map[uint64]uint64
 	vote        uint64
@@ -68,8 +72,38 @@ func (m *groupModel) apply(s step) {
 	case s.vote > 0:
 		m.vote = s.vote
 	case s.retain > 0:
-		m.floor = max(m.floor, s.retain)
+		m.floor, m.islands = s.retain, s.islands
 	}
+}
+
+// retains says whether the index is to stay readable whatever Raft deletes.
+func (m *groupModel) retains(index uint64) bool {
+	return index >= m.floor || slices.ContainsFunc(m.islands, func(r dataflow.LogRange) bool {
+		return uint64(r.First) <= index && index <= uint64(r.Last)
+	})
+}
+
+// retainSome makes a call of Retain that is allowed after the earlier ones.
+func (m *groupModel) retainSome(rng *rand.Rand) (floor uint64, islands []dataflow.LogRange) {
+	floor = m.floor + 1 + rng.Uint64N(max(m.last, m.floor+1)-m.floor)
+	for i := uint64(1); i < floor; i++ {
+		if !m.retains(i) || rng.IntN(3) == 0 {
+			continue // what was let go stays so
+		}
+		if rng.IntN(4) > 0 { // mostly far between
+			i += rng.Uint64N(8)
+			if i >= floor || !m.retains(i) {
+				continue
+			}
+		}
+		index := dataflow.LogIndex(i)
+		if n := len(islands); n > 0 && islands[n-1].Last+1 == index {
+			islands[n-1].Last = index
+		} else {
+			islands = append(islands, dataflow.LogRange{First: index, Last: index})
+		}
+	}
+	return floor, islands
 }
 
 // scenario makes n random steps over three groups, valid in their order.
@@ -104,7 +138,7 @@ func scenario(rng *rand.Rand, n int) []step {
 		case p < 92:
 			s.vote = m.vote + 1
 		default:
-			s.retain = m.floor + 1 + rng.Uint64N(max(m.last, m.floor+1)-m.floor)
+			s.retain, s.islands = m.retainSome(rng)
 		}
 		m.apply(s)
 		steps = append(steps, s)
@@ -129,7 +163,7 @@ func (s step) do(store *logstore.Store) error {
 		}
 		return g.Set([]byte("LastVoteCand"), fmt.Appendf(nil, "n%d", s.vote))
 	}
-	g.Retain(dataflow.LogIndex(s.retain))
+	g.Retain(dataflow.LogIndex(s.retain), s.islands...)
 	return nil
 }
 
@@ -198,15 +232,26 @@ func (m *groupModel) equal(g *logstore.GroupLog) error {
 		}
 	}
 	for i, want := range m.data {
-		if i < m.floor || i > m.last {
+		if i > m.last {
 			continue
 		}
 		cmd, err := g.Entry(dataflow.LogIndex(i))
+		if errors.Is(err, logstore.ErrNotFound) && !m.retains(i) && (i < m.first || m.last == 0) {
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("retained entry %d: %w", i, err)
 		}
 		if !bytes.Equal(frame.Append(nil, cmd), want) {
 			return fmt.Errorf("retained entry %d differs", i)
+		}
+	}
+	for i := uint64(1); i <= m.last+3; i++ {
+		if _, had := m.data[i]; had || m.partial {
+			continue
+		}
+		if _, err := g.Entry(dataflow.LogIndex(i)); !errors.Is(err, logstore.ErrNotFound) {
+			return fmt.Errorf("entry %d, which was deleted: %v", i, err)
 		}
 	}
 	term, err := g.GetUint64([]byte("LastVoteTerm"))
@@ -374,7 +419,7 @@ func TestWhatRecoveryHasReadSurvivesPowerLoss(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			m := &groupModel{data: map[uint64][]byte{}, term: map[uint64]uint64{}}
+			m := &groupModel{data: map[uint64][]byte{}, term: map[uint64]uint64{}, partial: true}
 			m.first, _ = g.FirstIndex()
 			m.last, _ = g.LastIndex()
 			m.vote, _ = g.GetUint64([]byte("LastVoteTerm"))

@@ -3,6 +3,7 @@ package logstore
 import (
 	"bytes"
 	"encoding/binary"
+	"reflect"
 	"testing"
 )
 
@@ -152,6 +153,24 @@ func FuzzDecodeHeads(f *testing.F) {
 		}
 		if at, err := decodeSeal(b, 7); err == nil && !bytes.Equal(appendSeal(nil, 7, at), b[:sealSize]) {
 			t.Fatal("seal differs")
+		}
+	})
+}
+
+func FuzzDecodeCensus(f *testing.F) {
+	c := &census{
+		spans: []span{{first: 3, n: 2, groups: []uint32{0, 4}}, {first: 9, n: 1}},
+		cuts:  []groupCut{{group: 4, cut: cut{seq: 4, last: 70}}},
+	}
+	f.Add(c.append(nil))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c, err := decodeCensus(b)
+		if err != nil {
+			return
+		}
+		again, err := decodeCensus(c.append(nil))
+		if err != nil || !reflect.DeepEqual(c, again) {
+			t.Fatalf("%+v is %+v when encoded and decoded, %v", c, again, err)
 		}
 	})
 }
