@@ -18,7 +18,6 @@ func commands() []command {
 		&appendRows{stream: 1, count: 1, hasKey: true, key: hashKey(1, "k"), limit: 10, rows: []byte("x")},
 		&openProducer{stream: 3, now: 1 << 50, producer: "name", epoch: 4, limit: 1},
 		&expire{now: 3, producersBefore: 2, keysBefore: -1},
-		&expireAnonymous{now: 5, before: -7},
 		&deltaChunk{delta: dataflow.DeltaID{Pipeline: 1, Incarnation: 2, Seq: 3}, chunk: 300, data: []byte("data")},
 		&endDelta{delta: dataflow.DeltaID{Pipeline: 1, Incarnation: 2, Seq: 3}, chunks: 301, digest: 1 << 63},
 		&beginIncarnation{pipeline: 1, min: 2, base: dataflow.DeltaRef{Incarnation: 1, Seq: 7}},
@@ -26,6 +25,7 @@ func commands() []command {
 		&dropPipeline{pipeline: 1 << 63},
 		&trimStream{stream: 1, now: 9, to: 100, why: TrimSize},
 		&dropStream{stream: 2},
+		&expireAnonymous{now: 5, before: -7},
 	}
 }
 
@@ -55,6 +55,7 @@ func TestEntriesOfVersion1AreReadForEver(t *testing.T) {
 		{commands()[9], "\x01\x07\x01\x01\x07"},
 		{commands()[11], "\x01\x09\x01\x12\x64\x02"},
 		{commands()[12], "\x01\x0a\x02"},
+		{commands()[13], "\x01\x0b\x0a\x0d"},
 	} {
 		if got := appendEntry(nil, tc.c); string(got) != tc.want {
 			t.Errorf("%T is encoded as %q, want %q", tc.c, got, tc.want)
