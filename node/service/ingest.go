@@ -78,7 +78,7 @@ func (s *Service) roomFor(id dataflow.StreamID) error {
 	}
 	for _, h := range s.cfg.Meta.State().StreamHolders(id) {
 		for k, from := range h.Positions {
-			if start, _, _ := s.cfg.Shards[k.Shard].Log.Range(id); from <= start {
+			if start, end, _ := s.cfg.Shards[k.Shard].Log.Range(id); end > start && from <= start {
 				return dataflow.Errorf(dataflow.ReasonOverloaded, "stream %s holds %d bytes, its max_bytes is %d, and pipeline %s (%s) still needs its oldest rows",
 					st.Name, bytes, st.Options.MaxBytes, h.Name, h.State).
 					WithHint("wait for the pipeline, or raise max_bytes").WithRetry(time.Second).WithMeta("pipeline", h.Name)

@@ -215,7 +215,7 @@ func (w *Worker) Start(ctx context.Context, uid dataflow.PipelineUID, inc datafl
 	cfg := task.Config{
 		Pipeline: uid, Name: p.Name, Plan: prog.Plan, Incarnation: inc,
 		Shards: len(w.cfg.Shards), Streams: prog.Streams,
-		Start: base.Positions.Clone(), Bases: make(map[dataflow.ShardID]checkpoint.Base), Skipped: make(map[dataflow.ShardID]uint64),
+		Start: w.startOf(base, prog.Streams), Bases: make(map[dataflow.ShardID]checkpoint.Base), Skipped: make(map[dataflow.ShardID]uint64),
 		SkipRows: make(map[dataflow.SourceRow]struct{}), OnError: p.Options.OnError,
 		Table:  run.Table,
 		Rows:   func(s dataflow.ShardID) task.RowLog { return w.rows(w.cfg.Shards[s]) },
@@ -298,6 +298,28 @@ func (w *Worker) register(uid dataflow.PipelineUID, run *Running) bool {
 	}
 	w.mu.runs[uid] = run
 	return true
+}
+
+// startOf returns where the sources begin: at the base's positions. Retention may have dropped rows between the moment at
+// which a deployment looked for the first row and the one at which it took effect, from where on the pipeline holds them: a
+// pipeline that has committed nothing yet begins with the first row there is.
+func (w *Worker) startOf(base *dataflow.CheckpointCommit, streams map[string]dataflow.StreamID) dataflow.Positions {
+	start := base.Positions.Clone()
+	if base.ID != 0 {
+		return start
+	}
+	if start == nil {
+		start = make(dataflow.Positions)
+	}
+	for _, id := range streams {
+		for _, s := range w.cfg.Shards {
+			k := dataflow.StreamShard{Stream: id, Shard: s.ID}
+			if first, _, _ := s.Log.Range(id); first > start[k] {
+				start[k] = first
+			}
+		}
+	}
+	return start
 }
 
 // load fences older incarnations in every shard's log, waits until the base can be read there, and fills the tables.
