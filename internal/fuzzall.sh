@@ -4,11 +4,24 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 budget=${1:-10s}
+out=$(mktemp)
+trap 'rm -f "$out"' EXIT
+
+fuzz() { # target, package
+	go test -run '^$' -fuzz "^$1\$" -fuzztime "$budget" -fuzzminimizetime 10s "$2" 2>&1 | tee "$out"
+}
+
 count=0
-for file in $(git ls-files '*_test.go' | xargs grep -l '^func Fuzz' | sort); do
+for file in $(grep -rl --include='*_test.go' '^func Fuzz' cmd clients dataflow internal node raftlog statequery | sort); do
 	for target in $(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' "$file"); do
-		echo "--- $target in $(dirname "$file")"
-		go test -run '^$' -fuzz "^$target\$" -fuzztime "$budget" "./$(dirname "$file")"
+		package=./$(dirname "$file")
+		echo "--- $target in $package"
+		# On a busy machine go test may take the end of its time for a failure (golang/go#75804, mended in Go 1.27): one
+		# that names no input is looked at a second time.
+		if ! fuzz "$target" "$package"; then
+			grep -q 'context deadline exceeded' "$out" && ! grep -q 'Failing input written' "$out" || exit 1
+			fuzz "$target" "$package"
+		fi
 		count=$((count + 1))
 	done
 done
