@@ -52,7 +52,10 @@ func (g *Group) Snapshot(ctx context.Context) error {
 	defer g.cfg.Phases.Leave(phase.Snapshot)
 	g.sinceSnap.Store(0)
 	rc := g.raft.ReloadableConfig()
-	rc.TrailingLogs = g.trailingEntries()
+	var err error
+	if rc.TrailingLogs, err = g.trailingEntries(); err != nil {
+		return fmt.Errorf("log %s: %w", g.cfg.Group, err)
+	}
 	if err := g.raft.ReloadConfig(rc); err != nil {
 		return fmt.Errorf("log %s: %w", g.cfg.Group, err)
 	}
@@ -62,8 +65,18 @@ func (g *Group) Snapshot(ctx context.Context) error {
 	return nil
 }
 
-// trailingEntries turns TrailingBytes into entries, which is what the library counts.
-func (g *Group) trailingEntries() uint64 {
-	n := g.cfg.TrailingBytes / max(g.avgEntry.Load(), 1)
-	return uint64(min(max(n, minTrailingEntries), maxTrailingEntries))
+// trailingEntries returns how many entries the next snapshot leaves in the log, which is what the library counts:
+// TrailingBytes of them. In a group of one nobody lags, so those behind the snapshot before are enough: what happens
+// rarely in a group would otherwise stay for ever.
+func (g *Group) trailingEntries() (uint64, error) {
+	n := uint64(min(max(g.cfg.TrailingBytes/max(g.avgEntry.Load(), 1), minTrailingEntries), maxTrailingEntries))
+	if !g.cfg.alone() {
+		return n, nil
+	}
+	metas, err := g.snaps.List()
+	if err != nil || len(metas) == 0 {
+		return n, err
+	}
+	last := g.raft.LastIndex()
+	return min(n, max(1, last-min(last, metas[0].Index))), nil
 }

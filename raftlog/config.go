@@ -78,7 +78,8 @@ type Config struct {
 	// SnapshotBytes is how many bytes of commands are applied between snapshots; default DefaultSnapshotBytes.
 	// Negative: snapshots are taken by Group.Snapshot only.
 	SnapshotBytes int64
-	// TrailingBytes of log stay behind a snapshot, as whole entries of average size; default DefaultTrailingBytes.
+	// TrailingBytes of log stay behind a snapshot, as whole entries of average size; default DefaultTrailingBytes. A group
+	// of one keeps no more than what came after the snapshot before.
 	TrailingBytes int64
 	// ElectionTimeout is how long a member waits for its leader; default 2 s, and 50 ms in a group of one.
 	ElectionTimeout time.Duration

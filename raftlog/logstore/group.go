@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -167,6 +168,28 @@ func (g *GroupLog) letGoLocked() {
 		raft := p.last > 0 && r.last() >= p.first
 		return r.last() < p.start || !raft && !p.keep.any(r.first, r.last())
 	})
+}
+
+// Behind returns about how many bytes of all groups' log were written since the first entry that this group keeps because
+// Raft has it or it is not below the floor of Retain. No file of these can go before the group takes a snapshot.
+func (g *GroupLog) Behind() int64 {
+	s := g.store
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	p := &g.pub
+	if p.last == 0 {
+		return 0
+	}
+	from := min(p.first, p.keep.floor)
+	i := sort.Search(len(p.entries.runs), func(i int) bool { return p.entries.runs[i].last() >= from })
+	if i == len(p.entries.runs) {
+		return 0
+	}
+	files := 0
+	for n := len(s.mu.segs) - 1; n >= 0 && s.mu.segs[n].seq > p.entries.runs[i].seg.seq; n-- {
+		files++
+	}
+	return int64(files) * s.opts.SegmentBytes
 }
 
 // Retained returns the lowest and the highest index that Entry can read, between which others may have been let go, and

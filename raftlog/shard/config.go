@@ -27,6 +27,8 @@ const (
 	DefaultAnonymousTTL = dataflow.AnonymousProducerTTL
 	// DefaultExpireEvery bounds how much longer than its TTL something is remembered.
 	DefaultExpireEvery = time.Minute
+	// DefaultLookEvery bounds what a busy disk takes between two looks: a few GB.
+	DefaultLookEvery = 5 * time.Second
 )
 
 // Store is the shard's group in the node's log store: Raft's entries, and those that the shard still refers to after
@@ -55,6 +57,9 @@ type Config struct {
 	AnonymousTTL  time.Duration // the same for producers with anonymous names; default DefaultAnonymousTTL
 	ExpireEvery   time.Duration // how often the leader looks for what to forget; default DefaultExpireEvery
 
+	// LookEvery is how often a shard looks whether the store keeps much for want of its snapshot; default DefaultLookEvery.
+	LookEvery time.Duration
+
 	// Now is the wall clock, µs since 1970, read only to fill proposals; default time.Now.
 	Now    func() int64
 	Logger *slog.Logger // default: discarded
@@ -69,6 +74,7 @@ func (c *Config) ensureDefaults() {
 	def(&c.ProducerTTL, DefaultProducerTTL)
 	def(&c.AnonymousTTL, DefaultAnonymousTTL)
 	def(&c.ExpireEvery, DefaultExpireEvery)
+	def(&c.LookEvery, DefaultLookEvery)
 	if c.Now == nil {
 		c.Now = func() int64 { return time.Now().UnixMicro() }
 	}
@@ -95,6 +101,7 @@ func (c *Config) validate() error {
 	bad(c.ProducerTTL < 0, "ProducerTTL: %v is negative", c.ProducerTTL)
 	bad(c.AnonymousTTL < 0, "AnonymousTTL: %v is negative", c.AnonymousTTL)
 	bad(c.ExpireEvery < 0, "ExpireEvery: %v is negative", c.ExpireEvery)
+	bad(c.LookEvery < 0, "LookEvery: %v is negative", c.LookEvery)
 	return errors.Join(errs...)
 }
 

@@ -23,6 +23,8 @@ func (s *entryMap) Entry(i dataflow.LogIndex) ([]byte, error) {
 	return nil, fmt.Errorf("no entry %d", i)
 }
 
+func (s *entryMap) Behind() int64 { return 0 }
+
 func (s *entryMap) Retain(dataflow.LogIndex, ...dataflow.LogRange) {}
 
 // countingReplica counts the chunks it is given, and keeps the last one.

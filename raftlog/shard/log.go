@@ -37,9 +37,10 @@ type Log struct {
 
 	mu struct {
 		sync.RWMutex
-		m        *machine  // changed by the apply goroutine only, which therefore reads it without the lock
-		err      error     // the first failure
-		snapshot persisted // the last one written, which need not have become durable
+		m        *machine          // changed by the apply goroutine only, which therefore reads it without the lock
+		err      error             // the first failure
+		told     dataflow.LogIndex // the floor that the store was told last
+		snapshot persisted         // the last one written, which need not have become durable
 	}
 	watch struct {
 		sync.Mutex

@@ -14,6 +14,21 @@ import (
 // more rarely, so that snapshots stay below a quarter of what is written.
 const snapshotGrowth = 4
 
+// behindFactor is how many times the bytes between snapshots the whole store may take before a shard that has little to
+// snapshot does so all the same. With the default, 1 GiB: not less, because eight shards that are equally busy have taken
+// half of that when each makes its own snapshot; not more, because that much stays on the disk whatever is retained.
+const behindFactor = 16
+
+// lagging says whether the shard keeps much of the store's log because it has made no snapshot for long, and one helps.
+func (l *Log) lagging() bool {
+	if l.cfg.SnapshotBytes < 0 || l.cfg.Store.Behind() < behindFactor*l.cfg.SnapshotBytes {
+		return false
+	}
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.mu.m.applied >= l.mu.told
+}
+
 // snapshotAfter returns the log bytes after which a snapshot is due.
 func (l *Log) snapshotAfter() int64 {
 	l.mu.RLock()
@@ -25,6 +40,8 @@ func (l *Log) snapshotAfter() int64 {
 func (l *Log) maintain() {
 	tick := time.NewTicker(l.cfg.ExpireEvery)
 	defer tick.Stop()
+	look := time.NewTicker(l.cfg.LookEvery)
+	defer look.Stop()
 	for {
 		select {
 		case <-l.ctx.Done():
@@ -33,14 +50,22 @@ func (l *Log) maintain() {
 			if l.since.Load() < l.snapshotAfter() {
 				continue // somebody else took one
 			}
-			if err := l.Snapshot(l.ctx); err != nil && l.ctx.Err() == nil {
-				l.cfg.Logger.Warn("snapshot not taken; tried again later", "err", err)
+			l.snapshotNow()
+		case <-look.C:
+			if l.lagging() {
+				l.snapshotNow()
 			}
 		case <-tick.C:
 			if err := l.expire(); err != nil && l.ctx.Err() == nil {
 				l.cfg.Logger.Warn("old senders not forgotten; tried again later", "err", err)
 			}
 		}
+	}
+}
+
+func (l *Log) snapshotNow() {
+	if err := l.Snapshot(l.ctx); err != nil && l.ctx.Err() == nil {
+		l.cfg.Logger.Warn("snapshot not taken; tried again later", "err", err)
 	}
 }
 
@@ -64,6 +89,9 @@ func (l *Log) Snapshot(ctx context.Context) error {
 	// Two snapshots are kept on the disk, and a start from the older one must find what that one refers to. The newer
 	// one refers to nothing more that the older one had seen.
 	l.cfg.Store.Retain(l.kept.floor, l.kept.islands...)
+	l.mu.Lock()
+	l.mu.told = l.kept.floor
+	l.mu.Unlock()
 	l.kept = refs
 	return nil
 }

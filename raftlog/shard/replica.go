@@ -41,4 +41,7 @@ type Entries interface {
 	// more. Islands ascend and do not overlap. The floor never goes down, and below it, nothing is wanted again that was
 	// not wanted once.
 	Retain(floor dataflow.LogIndex, islands ...dataflow.LogRange)
+	// Behind returns about how many bytes the store has taken, for all shards, since the first entry that is kept because
+	// no snapshot lets it go: a shard in which little happens keeps the others' files with it.
+	Behind() int64
 }
