@@ -91,13 +91,13 @@ func windowOf(cfg ProducerConfig, r *weirv1.OpenProducerResponse) (*window, erro
 		return nil, dataflow.Errorf(dataflow.ReasonInternal, "the server says that it has %d shards", shards)
 	}
 	schema := wire.Schema(r.GetStream().GetColumns())
-	var keyCols []int
+	var partitionBy []int
 	for _, name := range r.GetStream().GetPartitionBy() {
 		i := schema.Index(name)
 		if i < 0 {
 			return nil, dataflow.Errorf(dataflow.ReasonInternal, "the stream is partitioned by %s, which is none of its columns", name)
 		}
-		keyCols = append(keyCols, i)
+		partitionBy = append(partitionBy, i)
 	}
 	last := make([]dataflow.Seq, shards)
 	for _, s := range r.GetLastSeqs() {
@@ -106,7 +106,7 @@ func windowOf(cfg ProducerConfig, r *weirv1.OpenProducerResponse) (*window, erro
 		}
 		last[s.GetShard()] = dataflow.Seq(s.GetLastSeq())
 	}
-	return newWindow(cfg.Name, schema, keyCols, last, cfg.BatchBytes), nil
+	return newWindow(cfg.Name, schema, partitionBy, last, cfg.BatchBytes), nil
 }
 
 // renew tells the shards again and again that an anonymous producer lives, until ctx ends: they forget one that is idle,

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/dataflow/key"
 	weirv1 "github.com/weirdb/weir/proto/weir/v1"
 )
 
@@ -121,12 +122,12 @@ func TestRowsWithoutPartitionGoInRunsFromTheNamesShard(t *testing.T) {
 	f := newFake(4)
 	withFake(t, f, func(t *testing.T, c *Client) {
 		p := openProducer(t, c, ProducerConfig{Name: "loader"})
-		mustAppend(t, p, 0, runRows+10)
+		mustAppend(t, p, 0, key.RunRows+10)
 		mustClose(t, p)
 	})
 	start := int(dataflow.HashKey([]byte("loader")) % 4)
 	got := f.rows()
-	if len(got[start]) != runRows || len(got[(start+1)%4]) != 10 {
+	if len(got[start]) != key.RunRows || len(got[(start+1)%4]) != 10 {
 		t.Errorf("runs of %d, %d, %d, %d rows; the first should be in shard %d", len(got[0]), len(got[1]), len(got[2]), len(got[3]), start)
 	}
 }

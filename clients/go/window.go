@@ -10,10 +10,6 @@ import (
 	weirv1 "github.com/weirdb/weir/proto/weir/v1"
 )
 
-// runRows is how many rows of a stream without PARTITION BY follow each other in one shard before the next shard's turn
-// (P8). It is part of the protocol: a process that reads its input again must place rows as before.
-const runRows = 4096
-
 // chunk is a piece of one shard's rows that is sent at once.
 type chunk struct {
 	shard dataflow.ShardID
@@ -41,51 +37,34 @@ type lane struct {
 // sent in order and acknowledged in order. It is pure: no I/O, no clock, no lock.
 type window struct {
 	schema     dataflow.Schema
-	keyCols    []int // of PARTITION BY; empty = runs
+	placer     *key.Placer
 	lanes      []lane
-	start      uint64 // the shard of the first run
-	placed     uint64 // rows placed so far, for the runs
 	chunkBytes int
 
 	queue    []*chunk // sealed, not acknowledged, in the order of sending
 	sent     int      // the first so many of queue are under way
 	bytes    int      // of queue and of the open chunks
-	buf      []byte
 	appended uint64
 	dups     uint64
 	skips    uint64
 }
 
-// newWindow returns a window for a session of a named producer; last are the numbers that each shard's log knows.
-func newWindow(name string, schema dataflow.Schema, keyCols []int, last []dataflow.Seq, chunkBytes int) *window {
-	w := &window{schema: schema, keyCols: keyCols, lanes: make([]lane, len(last)), chunkBytes: chunkBytes}
-	w.start = dataflow.HashKey([]byte(name)) % uint64(len(last))
+// newWindow returns a window for a session of a named producer; partitionBy are the columns of PARTITION BY, last the
+// numbers that each shard's log knows.
+func newWindow(name string, schema dataflow.Schema, partitionBy []int, last []dataflow.Seq, chunkBytes int) *window {
+	w := &window{schema: schema, lanes: make([]lane, len(last)), chunkBytes: chunkBytes}
+	w.placer = key.NewPlacer(partitionBy, len(last), key.FirstRun(name))
 	for i := range w.lanes {
 		w.lanes[i] = lane{next: 1, known: last[i]}
 	}
 	return w
 }
 
-// place returns the shard of row i, by the documented hash, or by runs.
-func (w *window) place(b *batch.Batch, i int) dataflow.ShardID {
-	n := len(w.lanes)
-	if len(w.keyCols) == 0 {
-		run := w.placed / runRows
-		w.placed++
-		return dataflow.ShardID((w.start + run) % uint64(n))
-	}
-	w.buf = w.buf[:0]
-	for _, c := range w.keyCols {
-		w.buf = key.AppendVector(w.buf, b.Cols[c], i)
-	}
-	return dataflow.ShardOf(dataflow.KeyGroupOf(dataflow.HashKey(w.buf)), n)
-}
-
 // add takes rows [from, to) of b.
 func (w *window) add(b *batch.Batch, from, to int, now time.Time) {
 	lastSkipped := make(map[dataflow.ShardID]int)
 	for i := from; i < to; i++ {
-		at := w.place(b, i)
+		at := w.placer.Place(b, i)
 		l := &w.lanes[at]
 		seq := l.next
 		l.next++

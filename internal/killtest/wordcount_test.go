@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/weirdb/weir/dataflow/key"
 )
 
 //go:embed testdata/wordcount.sql
@@ -117,13 +119,11 @@ func newLineLog(b *book, shards int) *lineLog {
 	return l
 }
 
-const runRows = 4096
-
 // number returns which row, from 0, stands at an offset of a shard when the first run is in shard start.
 func (l *lineLog) number(start, shard, offset int) int {
-	run := offset / runRows * l.shards
+	run := offset / key.RunRows * l.shards
 	run += (shard - start + l.shards) % l.shards
-	return run*runRows + offset%runRows
+	return run*key.RunRows + offset%key.RunRows
 }
 
 // read takes the next row of a shard and returns what the model folds.

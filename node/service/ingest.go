@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"time"
 
@@ -16,10 +17,6 @@ import (
 )
 
 var _ api.Ingest = (*Service)(nil)
-
-// runRows is how many rows of a stream without PARTITION BY follow each other in one shard before the next shard's turn
-// (P8).
-const runRows = 4096
 
 // appendRetry is when a refused append should be tried again.
 const appendRetry = 50 * time.Millisecond
@@ -43,9 +40,17 @@ func (s *Service) Begin(ctx context.Context, a api.Append) (api.Pending, error) 
 		return nil, err
 	}
 	p := &pending{answered: s.appending(ctx), repeatable: a.Producer != "" || a.IdempotencyKey != ""}
-	for _, part := range parts {
+	encoded := make([][]byte, len(parts))
+	for i, part := range parts {
+		encoded[i] = batch.Encode(nil, part.Rows)
+	}
+	var digest uint64 // 0 = of each part by itself: a producer may cut its rows in another way when it sends them again
+	if a.IdempotencyKey != "" {
+		digest = digestOf(parts, encoded)
+	}
+	for i, part := range parts {
 		sa := shard.Append{
-			Stream: a.Stream.ID, Rows: batch.Encode(nil, part.Rows), Count: part.Rows.N,
+			Stream: a.Stream.ID, Rows: encoded[i], Count: part.Rows.N, Digest: digest,
 			Producer: a.Producer, Epoch: a.Epoch, First: part.First, IdempotencyKey: a.IdempotencyKey,
 		}
 		sub, err := s.cfg.Shards[part.Shard].Log.Submit(sa)
@@ -59,6 +64,20 @@ func (s *Service) Begin(ctx context.Context, a api.Append) (api.Pending, error) 
 		p.parts = append(p.parts, pendingPart{shard: part.Shard, rows: part.Rows.N, sub: sub})
 	}
 	return p, nil
+}
+
+// digestOf tells the rows of an append from others. It is over all parts, so that an idempotency key that comes again with
+// other rows is noticed by every shard that knows it, also by one whose own part is the same.
+func digestOf(parts []api.ShardRows, encoded [][]byte) uint64 {
+	d := xxhash.New()
+	for i, part := range parts {
+		var head [12]byte
+		binary.LittleEndian.PutUint32(head[:4], uint32(part.Shard))
+		binary.LittleEndian.PutUint64(head[4:], uint64(len(encoded[i])))
+		_, _ = d.Write(head[:]) // a hash never fails
+		_, _ = d.Write(encoded[i])
+	}
+	return d.Sum64()
 }
 
 // roomFor refuses rows for a stream that is over max_bytes and cannot be trimmed, because a pipeline still needs its
@@ -88,19 +107,10 @@ func (s *Service) roomFor(id dataflow.StreamID) error {
 	return nil // the next trim makes room
 }
 
-// place returns the shard of row i of a stream with PARTITION BY.
-func place(st *api.Stream, b *batch.Batch, i, shards int, buf []byte) (dataflow.ShardID, []byte) {
-	buf = buf[:0]
-	for _, c := range st.PartitionBy {
-		buf = key.AppendVector(buf, b.Cols[c], i)
-	}
-	return dataflow.ShardOf(dataflow.KeyGroupOf(dataflow.HashKey(buf)), shards), buf
-}
-
 // checkPlaces refuses rows that a client has sent to a shard they do not hash to.
 func (s *Service) checkPlaces(st *api.Stream, parts []api.ShardRows) error {
 	n := len(s.cfg.Shards)
-	var buf []byte
+	placer := key.NewPlacer(st.PartitionBy, n, 0)
 	for _, part := range parts {
 		if int(part.Shard) >= n {
 			return dataflow.Errorf(dataflow.ReasonRowInvalid, "there is no shard %d: the group has %d", part.Shard, n)
@@ -109,8 +119,7 @@ func (s *Service) checkPlaces(st *api.Stream, parts []api.ShardRows) error {
 			continue
 		}
 		for i := range part.Rows.N {
-			var at dataflow.ShardID
-			if at, buf = place(st, part.Rows, i, n, buf); at != part.Shard {
+			if at := placer.Place(part.Rows, i); at != part.Shard {
 				return dataflow.Errorf(dataflow.ReasonRowInvalid, "row %d of shard %d belongs to shard %d by the stream's PARTITION BY", i, part.Shard, at).
 					WithHint("the client places rows with another hash or number of shards than the server's; update it")
 			}
@@ -123,26 +132,16 @@ func (s *Service) checkPlaces(st *api.Stream, parts []api.ShardRows) error {
 // answers of the first try.
 func (s *Service) split(a api.Append) []api.ShardRows {
 	n := len(s.cfg.Shards)
+	first := key.FirstRun(a.IdempotencyKey)
+	if a.IdempotencyKey == "" {
+		runs := uint64((a.Rows.N + key.RunRows - 1) / key.RunRows)
+		first = s.spread.Add(runs) - runs
+	}
+	placer := key.NewPlacer(a.Stream.PartitionBy, n, first)
 	sel := make([][]int32, n)
-	if len(a.Stream.PartitionBy) > 0 {
-		var buf []byte
-		for i := range a.Rows.N {
-			var at dataflow.ShardID
-			at, buf = place(a.Stream, a.Rows, i, n, buf)
-			sel[at] = append(sel[at], int32(i))
-		}
-	} else {
-		var start uint64
-		if a.IdempotencyKey != "" {
-			start = xxhash.Sum64String(a.IdempotencyKey)
-		} else {
-			runs := uint64((a.Rows.N + runRows - 1) / runRows)
-			start = s.spread.Add(runs) - runs
-		}
-		for i := range a.Rows.N {
-			at := (start + uint64(i/runRows)) % uint64(n)
-			sel[at] = append(sel[at], int32(i))
-		}
+	for i := range a.Rows.N {
+		at := placer.Place(a.Rows, i)
+		sel[at] = append(sel[at], int32(i))
 	}
 	var parts []api.ShardRows
 	for at, rows := range sel {
