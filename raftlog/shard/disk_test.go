@@ -59,9 +59,9 @@ func TestAShardInWhichLittleHappensLetsGoOfTheStore(t *testing.T) {
 		a, err := busy.Append(ctx, shard.Append{Stream: 1, Rows: rows, Count: 1})
 		h.must(err)
 		h.must(busy.TrimStream(ctx, 1, a.Next, shard.TrimSize))
-		if i%100 == 0 {
-			h.append(1, "rare", 1)
-			h.must(h.log.TrimStream(ctx, 1, dataflow.Offset(i/100+1), shard.TrimSize))
+		if i%6 == 0 {
+			a := h.append(1, "rare", 1)
+			h.must(h.log.TrimStream(ctx, 1, a.Next, shard.TrimSize))
 		}
 	}
 	for h.store.Stats().Segments > 40 {
