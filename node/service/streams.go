@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/batch"
 	"github.com/weirdb/weir/node/api"
@@ -56,10 +58,18 @@ func (s *Service) DeleteStream(ctx context.Context, name string) error {
 	return err
 }
 
-// SealStream ends a stream.
+// SealStream ends a stream. The meta log refuses new appends; the entry in each shard's log comes after those that were
+// under way, so that no row follows the answer. A seal that fails in between is completed by repeating it.
 func (s *Service) SealStream(ctx context.Context, name string) (*api.Stream, error) {
 	st, err := s.cfg.Meta.SealStream(ctx, name)
 	if err != nil {
+		return nil, err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	for _, sh := range s.cfg.Shards {
+		g.Go(func() error { return sh.Log.SealStream(ctx, st.ID) })
+	}
+	if err := g.Wait(); err != nil {
 		return nil, err
 	}
 	return streamOf(st), nil

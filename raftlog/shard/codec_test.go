@@ -26,6 +26,7 @@ func commands() []command {
 		&trimStream{stream: 1, now: 9, to: 100, why: TrimSize},
 		&dropStream{stream: 2},
 		&expireAnonymous{now: 5, before: -7},
+		&sealStream{stream: 300},
 	}
 }
 
@@ -56,6 +57,7 @@ func TestEntriesOfVersion1AreReadForEver(t *testing.T) {
 		{commands()[11], "\x01\x09\x01\x12\x64\x02"},
 		{commands()[12], "\x01\x0a\x02"},
 		{commands()[13], "\x01\x0b\x0a\x0d"},
+		{commands()[14], "\x01\x0c\xac\x02"},
 	} {
 		if got := appendEntry(nil, tc.c); string(got) != tc.want {
 			t.Errorf("%T is encoded as %q, want %q", tc.c, got, tc.want)
@@ -159,5 +161,30 @@ func TestASnapshotStaysAsItWasWhileTheMachineGoesOn(t *testing.T) {
 	m.step(13, &dropStream{stream: 1})
 	if got := persist(t, frozen); !bytes.Equal(got, want) {
 		t.Errorf("the snapshot has changed:\n%s", describe(frozen))
+	}
+}
+
+func TestSnapshotsOfVersion1AreRead(t *testing.T) {
+	m := newMachine()
+	m.step(1, &appendRows{stream: 1, count: 1, producer: "p", epoch: 1, first: 1, limit: 9})
+	m.step(2, &dropStream{stream: 7})
+	now := persist(t, m)
+	if at := len(snapshotMagic); now[at] != snapshotVersion || now[len(now)-1] != 0 {
+		t.Fatalf("the snapshot %q does not end with the number of sealed streams", now)
+	}
+	old := bytes.Clone(now[:len(now)-1])
+	old[len(snapshotMagic)] = 1
+	got, err := readMachine(old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if describe(got) != describe(m) {
+		t.Errorf("version 1 is read as\n%s\nwant\n%s", describe(got), describe(m))
+	}
+	for _, v := range []byte{0, snapshotVersion + 1} {
+		old[len(snapshotMagic)] = v
+		if _, err := readMachine(old); !errors.Is(err, errBadEntry) {
+			t.Errorf("version %d: %v", v, err)
+		}
 	}
 }

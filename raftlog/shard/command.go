@@ -26,6 +26,7 @@ const (
 	kindTrimStream       kind = 9
 	kindDropStream       kind = 10
 	kindExpireAnonymous  kind = 11
+	kindSealStream       kind = 12
 )
 
 // maxSeq bounds row numbers and counts so that sums of them cannot overflow.
@@ -102,6 +103,7 @@ type (
 		why    TrimReason
 	}
 	dropStream struct{ stream dataflow.StreamID }
+	sealStream struct{ stream dataflow.StreamID }
 )
 
 func (*appendRows) kind() kind       { return kindAppend }
@@ -114,6 +116,7 @@ func (*settle) kind() kind           { return kindSettle }
 func (*dropPipeline) kind() kind     { return kindDropPipeline }
 func (*trimStream) kind() kind       { return kindTrimStream }
 func (*dropStream) kind() kind       { return kindDropStream }
+func (*sealStream) kind() kind       { return kindSealStream }
 func (*expireAnonymous) kind() kind  { return kindExpireAnonymous }
 
 // appendEntry writes a command as an entry.
@@ -190,6 +193,8 @@ func (c *trimStream) encode(dst []byte) []byte {
 
 func (c *dropStream) encode(dst []byte) []byte { return appendUint(dst, c.stream) }
 
+func (c *sealStream) encode(dst []byte) []byte { return appendUint(dst, c.stream) }
+
 func appendDeltaID(dst []byte, d dataflow.DeltaID) []byte {
 	return appendRef(appendUint(dst, d.Pipeline), d.Ref())
 }
@@ -249,6 +254,8 @@ func decode(data []byte) (command, error) {
 		}
 	case kindDropStream:
 		c = &dropStream{stream: dataflow.StreamID(r.uint())}
+	case kindSealStream:
+		c = &sealStream{stream: dataflow.StreamID(r.uint())}
 	default:
 		r.fail(fmt.Sprintf("unknown kind %d", k))
 	}

@@ -67,6 +67,8 @@ func (m *machine) step(index dataflow.LogIndex, c command) outcome {
 			s.trimTo(c.to, c.why, m.now)
 		}
 		return outcome{}
+	case *sealStream:
+		return m.sealStream(c.stream)
 	case *dropStream:
 		m.dropStream(c.stream)
 		return outcome{}
@@ -130,6 +132,7 @@ func (m *machine) appendRows(index dataflow.LogIndex, c *appendRows) outcome {
 	if _, dropped := m.droppedStreams[c.stream]; dropped {
 		return refused(streamDropped(c.stream))
 	}
+	sealed := m.streams[c.stream] != nil && m.streams[c.stream].sealed // what was applied before is still recognised
 	var p *producer
 	switch {
 	case c.producer != "":
@@ -139,6 +142,8 @@ func (m *machine) appendRows(index dataflow.LogIndex, c *appendRows) outcome {
 		case p == nil && c.first > 1:
 			return refused(dataflow.Errorf(dataflow.ReasonUnknownProducer,
 				"producer %q is not known here and its rows start at number %d", c.producer, c.first))
+		case p == nil && sealed:
+			return refused(streamSealed(c.stream))
 		case p == nil && len(m.producers) >= c.limit:
 			return refused(tooMany("producers", c.limit))
 		case p == nil:
@@ -153,16 +158,14 @@ func (m *machine) appendRows(index dataflow.LogIndex, c *appendRows) outcome {
 		if answer, known, err := m.keys.admit(c); known {
 			return outcome{appended: answer, err: err}
 		}
-		if len(m.keys.entries) >= c.limit {
+		if len(m.keys.entries) >= c.limit && !sealed {
 			return refused(tooMany("idempotency keys", c.limit))
 		}
 	}
-
-	s := m.streams[c.stream]
-	if s == nil {
-		s = &streamRows{}
-		m.streams[c.stream] = s
+	if sealed {
+		return refused(streamSealed(c.stream))
 	}
+	s := m.stream(c.stream)
 	first := s.add(index, c.count, len(c.rows), m.now)
 	answer := Appended{First: first, Next: s.end, AppendTime: m.now}
 	switch {
@@ -173,6 +176,29 @@ func (m *machine) appendRows(index dataflow.LogIndex, c *appendRows) outcome {
 		m.keys.add(keyEntry{key: c.key, digest: c.digest, offset: first, count: c.count, time: m.now})
 	}
 	return outcome{appended: answer, fresh: true}
+}
+
+// stream returns what is known of a stream's rows, to be changed.
+func (m *machine) stream(id dataflow.StreamID) *streamRows {
+	s := m.streams[id]
+	if s == nil {
+		s = &streamRows{}
+		m.streams[id] = s
+	}
+	return s
+}
+
+// sealStream ends a stream here: no rows follow the entry. Sealing again changes nothing.
+func (m *machine) sealStream(id dataflow.StreamID) outcome {
+	if _, dropped := m.droppedStreams[id]; dropped {
+		return refused(streamDropped(id))
+	}
+	m.stream(id).sealed = true
+	return outcome{}
+}
+
+func streamSealed(id dataflow.StreamID) *dataflow.Error {
+	return dataflow.Errorf(dataflow.ReasonStreamSealed, "stream %d is sealed and takes no more rows", id)
 }
 
 func streamDropped(id dataflow.StreamID) *dataflow.Error {

@@ -98,6 +98,8 @@ func parseCommand(t *testing.T, d *datadriven.TestData) command {
 		return &expire{now: now, producersBefore: int64(num("producers", 0)), keysBefore: int64(num("keys", 0))}
 	case "trim":
 		return &trimStream{stream: stream, now: now, to: dataflow.Offset(num("to", 0)), why: TrimAge}
+	case "seal-stream":
+		return &sealStream{stream: stream}
 	case "drop-stream":
 		return &dropStream{stream: stream}
 	case "chunk":
@@ -192,6 +194,9 @@ func describe(m *machine) string {
 			}
 		}
 		b.WriteByte('\n')
+	}
+	if ids := m.sealedStreams(); len(ids) > 0 {
+		fmt.Fprintf(&b, "sealed: streams %v\n", slices.Sorted(maps.Keys(ids)))
 	}
 	if len(m.droppedStreams)+len(m.droppedPipelines) > 0 {
 		fmt.Fprintf(&b, "dropped: streams %v, pipelines %v\n",

@@ -84,8 +84,8 @@ func (t TrimReason) String() string {
 }
 
 // Append writes a batch, or answers it as P8 says: OUT_OF_ORDER names the wanted number in its metadata ("expected"),
-// and PRODUCER_FENCED, UNKNOWN_PRODUCER, SEQUENCE_REUSED, IDEMPOTENCY_KEY_REUSED and STREAM_NOT_FOUND (dropped) mean that
-// nothing was written. The caller has checked that the rows belong to this shard and fit the stream.
+// and PRODUCER_FENCED, UNKNOWN_PRODUCER, SEQUENCE_REUSED, IDEMPOTENCY_KEY_REUSED, STREAM_SEALED and STREAM_NOT_FOUND
+// (dropped) mean that nothing was written. The caller has checked that the rows belong to this shard and fit the stream.
 func (l *Log) Append(ctx context.Context, a Append) (Appended, error) {
 	c, err := l.appendCommand(a)
 	if err != nil {
@@ -213,6 +213,13 @@ func (l *Log) TrimStream(ctx context.Context, stream dataflow.StreamID, to dataf
 	return err
 }
 
+// SealStream ends the stream in this shard: rows that come later are refused with STREAM_SEALED, and when it returns no
+// row follows. What a sender sends again is answered as before. Sealing again changes nothing.
+func (l *Log) SealStream(ctx context.Context, stream dataflow.StreamID) error {
+	_, err := l.propose(ctx, &sealStream{stream: stream})
+	return err
+}
+
 // DropStream drops the stream's rows and producers for good. Appends that come later are refused.
 func (l *Log) DropStream(ctx context.Context, stream dataflow.StreamID) error {
 	_, err := l.propose(ctx, &dropStream{stream: stream})
@@ -261,7 +268,7 @@ func (l *Log) LastTrim(stream dataflow.StreamID) Trim {
 	return Trim{}
 }
 
-// Streams returns the streams that have or had rows here and are not dropped, in order.
+// Streams returns the streams that have or had rows here, or are sealed here, and are not dropped, in order.
 func (l *Log) Streams() []dataflow.StreamID {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

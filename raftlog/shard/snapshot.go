@@ -20,13 +20,13 @@ import (
 //	producers:  stream, name, epoch, last, used, recent batches
 //	keys:       hash, digest, offset, count, time
 //	pipelines:  uid, incarnation, …, deltas, chunks
-//	ids of dropped streams and pipelines
+//	ids of dropped streams and pipelines, and of sealed streams
 //
 // with every list preceded by its length and ordered by id, so that equal machines have equal bytes. It holds references
 // into the log and never row bytes (P7). Whoever stores it guards it with a checksum.
 const (
 	snapshotMagic   = "weirshd"
-	snapshotVersion = 1
+	snapshotVersion = 2 // 1 had no sealed streams
 )
 
 // freeze returns a copy of the machine that stays as it is while the machine goes on. Lists whose elements never change
@@ -89,6 +89,7 @@ func (m *machine) write(w io.Writer) error {
 	}
 	e.buf = appendIDs(e.buf, m.droppedStreams)
 	e.buf = appendIDs(e.buf, m.droppedPipelines)
+	e.buf = appendIDs(e.buf, m.sealedStreams())
 	e.flush(0)
 	return e.err
 }
@@ -187,8 +188,9 @@ func readMachine(data []byte) (*machine, error) {
 	if string(r.bytes(uint64(len(snapshotMagic)))) != snapshotMagic {
 		return nil, fmt.Errorf("%w: not a shard snapshot", errBadEntry)
 	}
-	if v := r.byte(); v != snapshotVersion && r.err == nil {
-		return nil, fmt.Errorf("%w: shard snapshot of version %d, this program reads version %d", errBadEntry, v, snapshotVersion)
+	version := r.byte()
+	if (version < 1 || version > snapshotVersion) && r.err == nil {
+		return nil, fmt.Errorf("%w: shard snapshot of version %d, this program reads versions up to %d", errBadEntry, version, snapshotVersion)
 	}
 	m := newMachine()
 	m.applied = dataflow.LogIndex(r.uint())
@@ -213,6 +215,9 @@ func readMachine(data []byte) (*machine, error) {
 	}
 	readIDs(r, m.droppedStreams)
 	readIDs(r, m.droppedPipelines)
+	if version >= 2 {
+		r.sealed(m)
+	}
 	if len(m.keys.at) != len(m.keys.entries) {
 		r.fail("a key comes twice")
 	}
@@ -297,6 +302,29 @@ func (r *reader) pipeline(m *machine) {
 		p.deltas = append(p.deltas, d)
 	}
 	m.pipelines[uid] = p
+}
+
+// sealedStreams returns the ids of the streams that are sealed here.
+func (m *machine) sealedStreams() map[dataflow.StreamID]struct{} {
+	ids := make(map[dataflow.StreamID]struct{})
+	for id, s := range m.streams {
+		if s.sealed {
+			ids[id] = struct{}{}
+		}
+	}
+	return ids
+}
+
+func (r *reader) sealed(m *machine) {
+	ids := make(map[dataflow.StreamID]struct{})
+	readIDs(r, ids)
+	for id := range ids {
+		if m.streams[id] == nil {
+			r.fail("a sealed stream that is not there")
+			return
+		}
+		m.streams[id].sealed = true
+	}
 }
 
 func readIDs[T ~uint64](r *reader, ids map[T]struct{}) {

@@ -23,6 +23,7 @@ type streamRows struct {
 	end     dataflow.Offset // the offset of the next row
 	bytes   uint64          // of all batches ever
 	trim    Trim            // the last one; zero = none
+	sealed  bool            // takes no more rows
 }
 
 // Trim describes how rows left a stream.
