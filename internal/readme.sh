@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Runs the commands under the README's "Count the words of a book" as a reader would paste them, and compares a count.
+# It wants the binary built, and the default ports free.
+set -euo pipefail
+repo=$(cd "$(dirname "$0")/.." && pwd)
+dir=$(mktemp -d)
+trap 'kill $(jobs -p) 2>/dev/null || true; wait; rm -rf "$dir"' EXIT
+cd "$dir"
+ln -s "$repo/bin" bin
+sed -n '/^## Count the words/,/^## [^C]/p' "$repo/README.md" | sed -n '/^```$/,/^```$/p' | grep -v '^```\|^go build' >commands.sh
+source ./commands.sh
+book=$(go env GOROOT)/src/testdata/Isaac.Newton-Opticks.txt
+want=$(tr A-Z a-z <"$book" | grep -oE '[a-z0-9]+' | grep -cx light)
+bin/weir get wordcount.counts light -o json | grep "\"n\":$want}" || { echo "light is $want times in the book" >&2; exit 1; }
