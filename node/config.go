@@ -37,6 +37,9 @@ type Config struct {
 	Reflection, FaultInjection bool
 	// StateCacheBytes is the size of the block cache that all shards share; default 64 MiB.
 	StateCacheBytes int64
+	// MinFreeDisk is how many bytes of the data directory's disk must be free for rows to be taken (DISK_LOW); checkpoints
+	// go on below it. Default 5 % of the disk, but at least 256 MiB and at most 2 GiB.
+	MinFreeDisk int64
 	// FS is the file system; default the operating system's. With another one the meta log is kept in the shards' log
 	// store instead of BoltDB, which writes to the operating system alone.
 	FS vfs.FS
@@ -65,6 +68,8 @@ type Tuning struct {
 	RetentionEvery time.Duration
 	// SegmentBytes is the size of the shard logs' segment files.
 	SegmentBytes int64
+	// DiskEvery is how often the free space of the disk is looked at.
+	DiskEvery time.Duration
 }
 
 // EnsureDefaults fills what is not set.
@@ -98,6 +103,9 @@ func (c *Config) Validate() error {
 	}
 	if c.Shards < 0 || c.Shards > dataflow.MaxShards {
 		bad("shards: %d is not between 1 and %d", c.Shards, dataflow.MaxShards)
+	}
+	if c.MinFreeDisk < 0 {
+		bad("min-free-disk: %d is negative", c.MinFreeDisk)
 	}
 	for _, a := range []struct{ name, addr string }{{"http-addr", c.HTTPAddr}, {"grpc-addr", c.GRPCAddr}} {
 		host, _, err := net.SplitHostPort(a.addr)

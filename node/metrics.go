@@ -57,6 +57,7 @@ type gauges struct {
 	meta   *meta.Log
 	worker *worker.Worker
 	shards []*worker.Shard
+	disk   *diskSpace
 	now    func() time.Time
 
 	cut, cutTime, behind, state, skipped     *prometheus.Desc
@@ -64,14 +65,15 @@ type gauges struct {
 	raftTerm, raftApplied, raftLeader        *prometheus.Desc
 	stateLayers, stateLayerBytes, stateBytes *prometheus.Desc
 	liveKeys, liveBytes                      *prometheus.Desc
+	diskFree                                 *prometheus.Desc
 }
 
-func newGauges(m *meta.Log, w *worker.Worker, shards []*worker.Shard) *gauges {
+func newGauges(m *meta.Log, w *worker.Worker, shards []*worker.Shard, disk *diskSpace) *gauges {
 	d := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
 	return &gauges{
-		meta: m, worker: w, shards: shards, now: time.Now,
+		meta: m, worker: w, shards: shards, disk: disk, now: time.Now,
 		cut:             d("weir_checkpoint_last_committed_id", "Newest committed cut.", "pipeline"),
 		cutTime:         d("weir_checkpoint_last_committed_timestamp_seconds", "When the newest cut was committed.", "pipeline"),
 		behind:          d("weir_pipeline_behind_rows", "Acknowledged rows that the newest cut does not cover.", "pipeline"),
@@ -86,6 +88,7 @@ func newGauges(m *meta.Log, w *worker.Worker, shards []*worker.Shard) *gauges {
 		stateLayerBytes: d("weir_state_layer_bytes", "Bytes of committed layers that are not folded.", "shard"),
 		stateBytes:      d("weir_state_disk_bytes", "Bytes of the shard's state store on disk.", "shard"),
 		liveKeys:        d("weir_live_keys", "Keys in the live tables.", "pipeline"),
+		diskFree:        d("weir_disk_free_bytes", "Free bytes of the data directory's disk, absent when the file system does not tell."),
 		liveBytes:       d("weir_live_bytes", "Memory of the live tables, estimated.", "pipeline"),
 	}
 }
@@ -97,6 +100,9 @@ func (g *gauges) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCol
 func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 	put := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	if free, known := g.disk.Free(); known {
+		put(g.diskFree, float64(free))
 	}
 	st := g.meta.State()
 	for _, p := range st.PipelineList() {

@@ -29,6 +29,7 @@ type Node struct {
 	storage *storage
 	worker  *worker.Worker
 	leader  *leader.Driver
+	disk    *diskSpace
 	grpc    *api.Server
 	gateway *gateway.Gateway
 	http    *http.Server
@@ -84,7 +85,8 @@ func (n *Node) assemble() error {
 	cat := catalog.New()
 	n.worker = worker.New(worker.Config{Shards: st.shards, Meta: st.meta, Catalog: cat, Merge: cfg.Tuning.Merge, RetentionEvery: cfg.Tuning.RetentionEvery, Source: cfg.Source, Phases: n.phases, Logger: cfg.Logger})
 	n.leader = leader.New(leader.Config{Node: cfg.NodeID, Meta: st.meta, Worker: n.worker, Metrics: figures, Phases: n.phases, Logger: cfg.Logger})
-	if err := registry.Register(newGauges(st.meta, n.worker, st.shards)); err != nil {
+	n.disk = newDiskSpace(&cfg)
+	if err := registry.Register(newGauges(st.meta, n.worker, st.shards, n.disk)); err != nil {
 		return err
 	}
 	sources := service.QuerySources{Meta: st.meta, Cat: cat, Worker: n.worker, Shards: st.shards}
@@ -93,7 +95,7 @@ func (n *Node) assemble() error {
 	})
 	svc := service.New(service.Config{
 		Node: cfg.NodeID, Group: group, Meta: st.meta, Catalog: cat, Worker: n.worker, Shards: st.shards, Leader: n.leader,
-		Queries: engine, MetaStatus: n.metaStatus, StartedAt: time.Now().UnixMicro(), AllowFaults: cfg.FaultInjection, Phases: n.phases, Logger: cfg.Logger,
+		Queries: engine, MetaStatus: n.metaStatus, DiskRoom: n.disk.Room, StartedAt: time.Now().UnixMicro(), AllowFaults: cfg.FaultInjection, Phases: n.phases, Logger: cfg.Logger,
 	})
 	if n.grpc, err = api.New(api.Config{
 		Group: group, Version: buildVersion(cfg.Version), Logger: cfg.Logger, Metrics: registry,
@@ -159,6 +161,7 @@ func (n *Node) Run(ctx context.Context) error {
 	g.Go(func() error { return n.worker.Run(loops) })
 	g.Go(func() error { return n.leader.Run(loops) })
 	g.Go(func() error { return n.storage.watch(loops) })
+	g.Go(func() error { return n.disk.Run(loops) })
 	var servers errgroup.Group
 	failed := make(chan error, 2)
 	servers.Go(func() error {

@@ -39,6 +39,7 @@ type serverSettings struct {
 	reflection bool
 	faults     bool
 	stateCache byteSize
+	minFree    byteSize
 	logLevel   string
 	logFormat  string
 	tuning     node.Tuning
@@ -59,6 +60,7 @@ func newServerSettings(f *pflag.FlagSet) *serverSettings {
 	f.BoolVar(&s.reflection, "reflection", false, "answer gRPC reflection")
 	f.BoolVar(&s.faults, "allow-fault-injection", false, "let clients crash pipelines, for tests")
 	f.Var(&s.stateCache, "state-cache", "memory for cached blocks of state, for all shards together")
+	f.Var(&s.minFree, "min-free-disk", "free bytes of the data directory's disk below which rows are refused (DISK_LOW); 0 = 5 % of the disk, within 256 MiB and 2 GiB")
 	f.Var(choice{&s.logLevel, []string{"debug", "info", "warn", "error"}}, "log-level", "least level that is logged")
 	f.Var(choice{&s.logFormat, []string{"text", "json"}}, "log-format", "form of the log")
 	addTuning(f, &s.tuning, &s.phaseFile)
@@ -205,7 +207,7 @@ func (s *serverSettings) print(f *pflag.FlagSet, sources map[string]string) []by
 func (s *serverSettings) node() (node.Config, error) {
 	cfg := node.Config{
 		DataDir: s.dataDir, NodeID: s.nodeID, Shards: s.shards, HTTPAddr: s.httpAddr, GRPCAddr: s.grpcAddr, AllowInsecure: s.insecure,
-		Reflection: s.reflection, FaultInjection: s.faults, StateCacheBytes: int64(s.stateCache), Tuning: s.tuning, PhaseFile: s.phaseFile,
+		Reflection: s.reflection, FaultInjection: s.faults, StateCacheBytes: int64(s.stateCache), MinFreeDisk: int64(s.minFree), Tuning: s.tuning, PhaseFile: s.phaseFile,
 	}
 	return cfg, cfg.Validate()
 }

@@ -28,6 +28,12 @@ type (
 // MemFS is a file system in memory which can be cloned as it would look after a crash (CrashClone).
 type MemFS = vfs.MemFS
 
+// DiskUsage is what FS.GetDiskUsage tells of a disk. A file system without a disk answers ErrUnsupported.
+type DiskUsage = vfs.DiskUsage
+
+// ErrUnsupported says that a file system cannot do what was asked.
+var ErrUnsupported = vfs.ErrUnsupported
+
 // CrashCloneCfg says how much of the unsynced data survives in a CrashClone.
 type CrashCloneCfg = vfs.CrashCloneCfg
 

@@ -26,6 +26,8 @@ type Options struct {
 	Shards int
 	// FS holds the data; default an empty one.
 	FS *vfs.MemFS
+	// DiskUsage is what the disk says of its space; default a disk that does not tell.
+	DiskUsage func() (vfs.DiskUsage, error)
 	// Tuning says how often what happens in the background happens; Restless makes it frequent.
 	Tuning node.Tuning
 	// Reflection answers gRPC reflection.
@@ -88,11 +90,24 @@ func (l testLog) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// disk is a file system whose disk tells what a test wants.
+type disk struct {
+	vfs.FS
+	usage func() (vfs.DiskUsage, error)
+}
+
+// GetDiskUsage implements vfs.FS.
+func (d disk) GetDiskUsage(string) (vfs.DiskUsage, error) { return d.usage() }
+
 func (n *Node) open() {
 	n.t.Helper()
+	var fs vfs.FS = n.fs
+	if n.opts.DiskUsage != nil {
+		fs = disk{n.fs, n.opts.DiskUsage}
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	nd, err := node.Open(ctx, node.Config{
-		DataDir: dataDir, FS: n.fs, Shards: n.opts.Shards, GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0",
+		DataDir: dataDir, FS: fs, Shards: n.opts.Shards, GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0",
 		Tuning: n.opts.Tuning, Reflection: n.opts.Reflection, FaultInjection: true, Logger: n.opts.Logger,
 	})
 	if err != nil {

@@ -30,6 +30,11 @@ func (s *Service) Begin(ctx context.Context, a api.Append) (api.Pending, error) 
 	if st.Sealed {
 		return nil, dataflow.Errorf(dataflow.ReasonStreamSealed, "stream %s is sealed and takes no more rows", st.Name)
 	}
+	if s.cfg.DiskRoom != nil {
+		if err := s.cfg.DiskRoom(); err != nil {
+			return nil, err
+		}
+	}
 	if err := s.roomFor(st.ID); err != nil {
 		return nil, err
 	}

@@ -33,7 +33,9 @@ type Config struct {
 	Queries *statequery.Engine
 	// MetaStatus describes the meta log's Raft group.
 	MetaStatus func() api.RaftLog
-	StartedAt  int64 // µs since 1970
+	// DiskRoom refuses rows while the disk has too little room for them; nil = there is always room.
+	DiskRoom  func() error
+	StartedAt int64 // µs since 1970
 	// AllowFaults permits FailPipeline.
 	AllowFaults bool
 	Phases      *phase.Recorder // records appends; optional

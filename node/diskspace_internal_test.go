@@ -1,0 +1,62 @@
+package node
+
+import (
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/internal/vfs"
+)
+
+// fakeDisk answers what it is told.
+type fakeDisk struct {
+	vfs.FS
+	usage vfs.DiskUsage
+	err   error
+}
+
+func (f *fakeDisk) GetDiskUsage(string) (vfs.DiskUsage, error) { return f.usage, f.err }
+
+func TestHowMuchOfADiskMustBeFree(t *testing.T) {
+	const mib = 1 << 20
+	for _, tc := range []struct{ total, least, want int64 }{
+		{total: 1 << 10 * mib, want: 256 * mib},
+		{total: 10 << 10 * mib, want: 512 * mib},
+		{total: 1000 << 10 * mib, want: 2 << 10 * mib},
+		{total: 1000 << 10 * mib, least: 7, want: 7},
+	} {
+		fs := &fakeDisk{usage: vfs.DiskUsage{TotalBytes: uint64(tc.total), AvailBytes: uint64(tc.want)}}
+		d := newDiskSpace(&Config{FS: fs, MinFreeDisk: tc.least, Logger: slog.New(slog.DiscardHandler)})
+		if err := d.Room(); err != nil {
+			t.Errorf("%+v: just enough: %v", tc, err)
+		}
+		fs.usage.AvailBytes--
+		d.look()
+		var e *dataflow.Error
+		if err := d.Room(); !errors.As(err, &e) || e.Reason != dataflow.ReasonDiskLow || e.RetryAfter == 0 {
+			t.Errorf("%+v: a byte too few: %v", tc, err)
+		}
+		fs.usage.AvailBytes++
+		d.look()
+		if err := d.Room(); err != nil {
+			t.Errorf("%+v: enough again: %v", tc, err)
+		}
+	}
+}
+
+func TestADiskThatDoesNotTellTakesRows(t *testing.T) {
+	var log strings.Builder
+	fs := &fakeDisk{err: vfs.ErrUnsupported}
+	d := newDiskSpace(&Config{FS: fs, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if _, known := d.Free(); known || d.Room() != nil || log.Len() > 0 {
+		t.Errorf("a disk without figures: known %v, %v, log %q", known, d.Room(), &log)
+	}
+	fs.err = errors.New("stale handle")
+	d.look()
+	d.look()
+	if err := d.Room(); err != nil || strings.Count(log.String(), "stale handle") != 1 {
+		t.Errorf("a disk that fails to tell: %v, log %q", err, &log)
+	}
+}
