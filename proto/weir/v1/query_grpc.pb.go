@@ -42,7 +42,7 @@ const (
 type QueryServiceClient interface {
 	// Get reads one row by its key. Without one: NOT_FOUND, ROW_NOT_FOUND.
 	Get(ctx context.Context, in *GetRequest, opts ...grpc.CallOption) (*GetResponse, error)
-	// BatchGet reads rows by key, all from one cut (a live read: per shard at a batch's edge).
+	// BatchGet reads rows by key, all from one cut (a live read: each key as it was at some moment of the request).
 	BatchGet(ctx context.Context, in *BatchGetRequest, opts ...grpc.CallOption) (*BatchGetResponse, error)
 	// Scan reads rows in key order, page by page, all pages from one cut.
 	Scan(ctx context.Context, in *ScanRequest, opts ...grpc.CallOption) (*ScanResponse, error)
@@ -115,7 +115,7 @@ func (c *queryServiceClient) Query(ctx context.Context, in *QueryRequest, opts .
 type QueryServiceServer interface {
 	// Get reads one row by its key. Without one: NOT_FOUND, ROW_NOT_FOUND.
 	Get(context.Context, *GetRequest) (*GetResponse, error)
-	// BatchGet reads rows by key, all from one cut (a live read: per shard at a batch's edge).
+	// BatchGet reads rows by key, all from one cut (a live read: each key as it was at some moment of the request).
 	BatchGet(context.Context, *BatchGetRequest) (*BatchGetResponse, error)
 	// Scan reads rows in key order, page by page, all pages from one cut.
 	Scan(context.Context, *ScanRequest) (*ScanResponse, error)
