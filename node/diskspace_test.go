@@ -62,7 +62,7 @@ CREATE MATERIALIZED VIEW v AS SELECT k, count(*) AS n FROM s GROUP BY k;
 		t.Errorf("no weir_disk_free_bytes of %d among the metrics", free.Load())
 	}
 	n.Checkpoint("p")
-	if row, _, ok := n.Get("p", "v", nodetest.Committed, `"before"`); !ok {
+	if row, _, ok := n.Get("p", "v", nodetest.Committed, "before"); !ok {
 		t.Errorf("the row is not committed: %s", row)
 	}
 
@@ -73,7 +73,7 @@ CREATE MATERIALIZED VIEW v AS SELECT k, count(*) AS n FROM s GROUP BY k;
 		}
 	}
 	n.Checkpoint("p")
-	row, _, ok := n.Get("p", "v", nodetest.Committed, `"low"`)
+	row, _, ok := n.Get("p", "v", nodetest.Committed, "low")
 	if !ok {
 		t.Errorf("after there is room again, with %d rows taken: %s", taken, row)
 	}
