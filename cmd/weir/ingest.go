@@ -13,6 +13,7 @@ import (
 
 	weir "github.com/weirdb/weir/clients/go"
 	"github.com/weirdb/weir/cmd/weir/rowfile"
+	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/batch"
 	"github.com/weirdb/weir/internal/wire"
 	weirv1 "github.com/weirdb/weir/proto/weir/v1"
@@ -42,7 +43,8 @@ With --producer NAME the rows count once: run twice, the second run adds nothing
 on where it was. The file must begin with the same rows as before. Without a name a second run is a second ingest.
 
 A server that is away is waited for, for --retry-for. A row that does not fit ends the ingest with its line; the rows
-before it are in the stream.`,
+before it are in the stream. When the input pauses, what was read is sent at once; so is what was read before an
+interrupt.`,
 		Example: `  weir ingest lines book.txt --wait committed
   weir ingest orders orders.csv --producer orders-2026-11
   tail -f access.log | weir ingest lines`,
@@ -52,6 +54,16 @@ before it are in the stream.`,
 	cmd.Flags().StringVar(&f.producer, "producer", "", "name under which these rows count once")
 	choose(cmd, &f.wait, "wait", "", "", "return when every running pipeline that reads the stream has committed, or processed, the rows", "committed", "processed")
 	cmd.Flags().DurationVar(&f.retryFor, "retry-for", weir.DefaultProducerRetryFor, "how long to wait for a server that is away")
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		switch {
+		case f.retryFor < 0:
+			return usagef("--retry-for %s is negative", f.retryFor)
+		case f.retryFor == 0:
+			f.retryFor = -1 // no second try
+		}
+		c.client.retryFor = f.retryFor
+		return nil
+	}
 	return c.clientVerb(cmd, cobra.RangeArgs(1, 2), func(ctx context.Context, w *weir.Client, args []string) error {
 		file := "-"
 		if len(args) == 2 {
@@ -70,12 +82,10 @@ func (c *cli) ingest(ctx context.Context, w *weir.Client, stream, file string, f
 	show := c.progress()
 	defer show.done()
 	show.set("connecting to %s", c.client.addr)
-	cfg := weir.ProducerConfig{Name: f.producer, RetryFor: f.retryFor}
-	if f.retryFor <= 0 {
-		cfg.RetryFor = -1
-	}
 	start := time.Now()
-	p, err := w.OpenProducer(ctx, stream, cfg)
+	connected := c.tellWaiting(ctx, f.retryFor)
+	p, err := w.OpenProducer(ctx, stream, weir.ProducerConfig{Name: f.producer, RetryFor: f.retryFor})
+	connected()
 	if err != nil {
 		return err
 	}
@@ -84,7 +94,7 @@ func (c *cli) ingest(ctx context.Context, w *weir.Client, stream, file string, f
 	if format == "" {
 		format = rowfile.FormatOf(file)
 	}
-	rows, err := rowfile.Open(counted, rowfile.Config{Name: name, Format: format, Schema: p.Schema(), Column: f.column})
+	rows, err := rowfile.Open(rowfile.NewSource(ctx, counted), rowfile.Config{Name: name, Format: format, Schema: p.Schema(), Column: f.column})
 	if err != nil {
 		return errors.Join(err, p.Close(ctx))
 	}
@@ -95,15 +105,11 @@ func (c *cli) ingest(ctx context.Context, w *weir.Client, stream, file string, f
 		}
 	}
 	watched := c.watchIngest(ctx, show, p, counted, size)
-	sendErr := sendRows(ctx, p, rows)
 	// What was read before a broken row or an interrupt is sent all the same: the next run finds it there.
-	flush, cancel := context.WithTimeout(context.WithoutCancel(ctx), interruptedFlush)
-	if ctx.Err() == nil {
-		cancel()
-		flush = ctx
-	}
+	flush, cancel := outlive(ctx, interruptedFlush)
+	defer cancel()
+	sendErr := sendRows(flush, p, rows)
 	closeErr := p.Close(flush)
-	cancel()
 	watched()
 	s := p.Stats()
 	if sendErr != nil || closeErr != nil {
@@ -112,7 +118,8 @@ func (c *cli) ingest(ctx context.Context, w *weir.Client, stream, file string, f
 	if f.wait != "" && p.Token() != "" {
 		show.set("waiting until the rows are %s", f.wait)
 		if err := waitFor(ctx, w, f.wait, p.Token(), readers); err != nil {
-			return err
+			all := fmt.Sprintf("all rows of the input are in stream %s; only the wait for %s has ended", stream, f.wait)
+			return &hinted{err, all}
 		}
 	}
 	show.done()
@@ -167,15 +174,31 @@ func waitFor(ctx context.Context, w *weir.Client, what, token string, readers ma
 		return err
 	}
 	for _, p := range all {
-		if readers[p.GetName()] {
-			err = errors.Join(err, weir.FailureOf(p))
+		if !readers[p.GetName()] {
+			continue
 		}
+		failed := weir.FailureOf(p)
+		if failed == nil && p.GetState() == weirv1.PipelineState_PIPELINE_STATE_STOPPED {
+			failed = dataflow.Errorf(dataflow.ReasonPipelineState, "pipeline %s was stopped before it had the rows", p.GetName()).
+				WithHint("weir pipeline resume %s", p.GetName())
+		}
+		err = errors.Join(err, failed)
 	}
 	return err
 }
 
 // interruptedFlush bounds how long an interrupted ingest waits for what it has sent.
 const interruptedFlush = 5 * time.Second
+
+// outlive returns a context that ends d after ctx does.
+func outlive(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	out, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		_ = sleep(out, d) // whichever comes first
+		cancel()
+	})
+	return out, func() { stop(); cancel() }
+}
 
 // sendRows hands all rows to the producer. They are read ahead in a goroutine, which does not outlive ctx unless it is
 // in a read that nothing can call off, as of a terminal; then it ends with the process.

@@ -54,3 +54,23 @@ func (c *cli) watchIngest(ctx context.Context, show *progress, p *weir.Producer,
 	}()
 	return func() { cancel(); <-done }
 }
+
+// waitingAfter is how long a server may be silent before it is said that it is waited for.
+const waitingAfter = time.Second
+
+// tellWaiting says once, when the server has not answered for a while, that it is waited for. The function that it
+// returns ends it.
+func (c *cli) tellWaiting(ctx context.Context, d time.Duration) (stop func()) {
+	if d < waitingAfter {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if sleep(ctx, waitingAfter) == nil {
+			fmt.Fprintf(c.stderr, "waiting for a server at %s, for up to %s\n", c.client.addr, d)
+		}
+	}()
+	return func() { cancel(); <-done }
+}

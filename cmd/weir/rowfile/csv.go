@@ -77,7 +77,7 @@ func (r *csvReader) Next() (*batch.Batch, error) {
 		return nil, r.ended
 	}
 	b := batch.NewBatch(r.schema)
-	for size := 0; b.N < batchRows && size < batchBytes; {
+	for size := 0; b.N < batchRows && size < batchBytes && !r.s.paused(b.N); {
 		err := r.read()
 		if err == nil {
 			err = r.row(b)

@@ -47,7 +47,7 @@ func (r *linesReader) Next() (*batch.Batch, error) {
 		return nil, r.ended
 	}
 	b := batch.NewBatch(r.schema)
-	for size := 0; b.N < batchRows && size < batchBytes; {
+	for size := 0; b.N < batchRows && size < batchBytes && !r.s.paused(b.N); {
 		line, err := r.s.next()
 		if err == nil && !batch.ValidText(line) {
 			err = r.s.fail("the text is not valid UTF-8, or holds a NUL")

@@ -37,7 +37,7 @@ func (r *jsonReader) Next() (*batch.Batch, error) {
 
 // gather returns a batch's worth of lines and their numbers.
 func (r *jsonReader) gather() (text []byte, lines []int, err error) {
-	for len(lines) < batchRows && len(text) < batchBytes {
+	for len(lines) < batchRows && len(text) < batchBytes && !r.s.paused(len(lines)) {
 		line, err := r.s.next()
 		if err != nil {
 			return text, lines, err

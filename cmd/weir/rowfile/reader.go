@@ -2,11 +2,13 @@ package rowfile
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/batch"
@@ -56,9 +58,11 @@ const (
 	maxLine = 2*dataflow.MaxRowBytes + 64<<10
 )
 
-// Open returns a reader of in. It reads the header of a CSV file.
+// Open returns a reader of in. It reads the header of a CSV file. When in is a *Source and it pauses, Next returns the rows
+// that came before the pause.
 func Open(in io.Reader, cfg Config) (Reader, error) {
 	s := &lineScanner{name: cfg.Name, in: bufio.NewReaderSize(in, 256<<10)}
+	s.source, _ = in.(*Source) // others are read without regard to pauses
 	switch cfg.Format {
 	case Lines:
 		return openLines(s, cfg)
@@ -76,6 +80,35 @@ type lineScanner struct {
 	in   *bufio.Reader
 	line int // number of the line that was returned last, from 1
 	long []byte
+
+	source *Source   // nil = nothing is known of pauses
+	idle   time.Time // when the input was first seen to have no line ready for this batch
+}
+
+// paused reports that no line has come for a short while, and that a batch that has rows already should be handed over.
+func (s *lineScanner) paused(rows int) bool {
+	if s.source == nil {
+		return false
+	}
+	if rows == 0 {
+		s.idle = time.Time{}
+		return false
+	}
+	for {
+		n := s.in.Buffered()
+		if b, _ := s.in.Peek(n); n == s.in.Size() || bytes.IndexByte(b, '\n') >= 0 { // what is buffered can be peeked
+			return false
+		}
+		if s.idle.IsZero() {
+			s.idle = time.Now()
+		}
+		if !s.source.Wait(linger - time.Since(s.idle)) {
+			return true
+		}
+		if _, err := s.in.Peek(n + 1); err != nil {
+			return false // the next read says it
+		}
+	}
 }
 
 // next returns the next line, with what ends it (\n, \r\n or nothing) cut off. It is valid until the next call.
