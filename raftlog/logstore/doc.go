@@ -1,7 +1,8 @@
 // Package logstore keeps the Raft logs of all shard groups of a node in one sequence of segment files, written by one
 // goroutine: what the groups want stored at one moment shares one write and one sync. The files are also the streams'
 // storage. Record bytes are written once; the shards keep indexes into the log and read entries back by index for as
-// long as they retain them (GroupLog.Entry, GroupLog.Retain), long after Raft has deleted them from its own view.
+// long as they retain them (GroupLog.Entry, GroupLog.Retain), long after Raft has deleted them from its own view. What is
+// retained may be islands in what is not: a file goes as soon as no group has a wanted entry in it, whatever is older.
 //
 // # Files
 //
@@ -21,11 +22,13 @@
 // L2. A segment is sealed (its index is written behind its last batch, a pointer to it into the seal block, one sync)
 // before its successor is created. So every segment but the newest has a valid seal, or is damaged.
 //
-// L3. Every segment begins with a record of the whole state: per group the range that Raft has, the floor, the vote. A
-// segment can therefore go without taking a neighbour's meaning away. Before a segment's file goes, the state that makes
-// it superfluous is made durable.
+// L3. Every segment begins with a record of the whole state: per group the range that Raft has, the lowest retained index,
+// the vote; and of the census (segments.go): which segments there are, which groups have entries in each, and which ends
+// of sealed segments were deleted. A segment can therefore go without taking a neighbour's meaning away. Before a
+// segment's file goes, the state and the census that make it superfluous are made durable. So a file that is gone and
+// not named by the last census was let go; one that is named and missing is damage, refused at Open.
 //
-// L4. A group's log has no gaps: entries are stored at last+1, or anywhere when the log is empty (monotonic). An entry
+// L4. Raft's range of a group has no gaps: entries are stored at last+1, or anywhere when the log is empty (monotonic). An entry
 // stored at an index replaces everything that was there and behind it.
 //
 // L5. After a failed write or sync nothing is written any more: what the disk holds is unknown until it is read again.
