@@ -314,9 +314,11 @@ func (w *Worker) startOf(base *dataflow.CheckpointCommit, streams map[string]dat
 	for _, id := range streams {
 		for _, s := range w.cfg.Shards {
 			k := dataflow.StreamShard{Stream: id, Shard: s.ID}
-			if first, _, _ := s.Log.Range(id); first > start[k] {
-				start[k] = first
+			first, _, _ := s.Log.Range(id)
+			if first <= start[k] || s.Log.LastTrim(id).Reason == shard.TrimGrace {
+				continue // what goes by the grace goes although it is held: the pipeline is to fail then
 			}
+			start[k] = first
 		}
 	}
 	return start

@@ -10,6 +10,7 @@ import (
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/coordinator"
 	"github.com/weirdb/weir/raftlog/meta"
+	"github.com/weirdb/weir/raftlog/shard"
 )
 
 // rowsOf reads how many rows an accumulator has: its first eight bytes.
@@ -274,4 +275,31 @@ func TestAppendedTellsOfRows(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		t.Error("nobody was told")
 	}
+}
+
+func TestRowsThatWereDroppedBeforeTheFirstCheckpoint(t *testing.T) {
+	trimmed := func(why shard.TrimReason) (*host, *meta.Pipeline) {
+		h := open(t)
+		p := h.deploy("p")
+		for range 3 {
+			h.append(0, "w")
+		}
+		h.must(h.shards[0].Log.TrimStream(t.Context(), p.Reads[0], 2, why))
+		h.must(h.start(p))
+		return h, p
+	}
+	t.Run("while nobody held them are not missed", func(t *testing.T) {
+		h, p := trimmed(shard.TrimAge)
+		_, err := h.worker.Live(p.UID).Processed(t.Context(), h.worker.Ends(p.Reads))
+		h.must(err)
+		if got := h.live(p, "w"); got != 1 {
+			t.Errorf("live %d", got)
+		}
+	})
+	t.Run("although the pipeline held them fail it", func(t *testing.T) {
+		h, _ := trimmed(shard.TrimGrace)
+		if ev, ok := h.event().(coordinator.TaskFailed); !ok || !ev.Permanent || ev.Failure.Reason != dataflow.ReasonPositionsExpired {
+			t.Errorf("reported %v", ev)
+		}
+	})
 }
