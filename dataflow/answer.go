@@ -39,7 +39,8 @@ type ReadOptions struct {
 }
 
 // ScanRange bounds a scan: the leading parts of the key equal Equal, the next part lies within the bounds. A value of
-// TypeUnknown that is not NULL is text, to be parsed as the column's type.
+// TypeUnknown that is not NULL is text, to be parsed as the column's type. The bounds are places in the order of keys, where
+// NULL comes last: From alone goes on to it, so that ranges which meet tell a table apart without loss.
 type ScanRange struct {
 	Equal  Row
 	Prefix string // the next part, a TEXT, starts with it; "" for no bound

@@ -372,9 +372,8 @@ func TestAnIteratorThatFailsInTheMiddleFailsTheScan(t *testing.T) {
 		w.add(g2(fmt.Sprintf("%04d", i), 1), 1)
 	}
 	w.commit()
-	e := w.engine()
 	failing := failingStore{world: w, after: 500}
-	e = w.engine(func(c *statequery.Config) { c.Store = &failing })
+	e := w.engine(func(c *statequery.Config) { c.Store = &failing })
 	_, _, _, err := e.Scan(t.Context(), pipelineName, "counts", dataflow.ScanRange{}, dataflow.Page{Limit: 5000}, dataflow.ReadOptions{})
 	refused(t, err, dataflow.ReasonCorrupt)
 	if !errors.Is(err, errDamaged) {

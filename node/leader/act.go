@@ -81,7 +81,7 @@ func (p *pipeline) act(ctx context.Context, a coordinator.Action) coordinator.Ev
 	case coordinator.StopTasks:
 		p.starting.cancel()
 		w.Stop(p.uid, a.Incarnation)
-		return coordinator.TasksStopped{Incarnation: a.Incarnation}
+		return coordinator.TasksStopped(a)
 	case coordinator.MarkRunning:
 		p.mark(ctx, dataflow.PipelineRunning, func() (*meta.Pipeline, error) { return m.MarkRunning(ctx, p.uid, a.Incarnation) })
 	case coordinator.MarkStopped:

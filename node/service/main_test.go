@@ -2,6 +2,7 @@ package service_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -54,7 +55,7 @@ func read(t *testing.T, n *nodetest.Node, r *weirv1.ReadStreamRequest) (rows []s
 	for {
 		m, err := call.Recv()
 		switch {
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			return rows, positions, nil
 		case err != nil:
 			return rows, nil, err
