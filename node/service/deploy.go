@@ -218,6 +218,11 @@ func (d *deployment) create(ctx context.Context) (*api.Deployed, error) {
 	if err != nil {
 		return nil, err
 	}
+	if !created { // perhaps by somebody else since we looked
+		if err := sameOptions(p, d.request.Options); err != nil {
+			return nil, err
+		}
+	}
 	d.out.Unchanged = !created
 	d.out.Pipeline, err = d.describe(d.cfg.Meta.State(), p)
 	return d.out, err
