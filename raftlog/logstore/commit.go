@@ -79,6 +79,11 @@ func (s *Store) runCommits() {
 				err = s.setFailed(err)
 			}
 		}
+		if err == nil && clean {
+			if err = s.copyForward(); err != nil {
+				err = s.setFailed(err)
+			}
+		}
 		if err != nil {
 			for _, r := range waiting {
 				r.done <- err
@@ -133,6 +138,8 @@ type effect struct {
 	// Of an entry:
 	index uint64
 	loc   loc
+	// Of a copy: the segment of the original.
+	copyOf *segment
 	// Of a deletion, a stable record or a new group:
 	state  *groupState // copied; nil for an entry
 	forget bool        // nothing older than state's range is retained
@@ -175,18 +182,11 @@ func (s *Store) commit(waiting []*request, clean bool) ([]*request, error) {
 		}
 		return waiting, nil
 	}
-	b := s.w.finish()
-	if _, err := s.active.file.WriteAt(b, s.active.end); err != nil {
-		return append(answered, waiting...), fmt.Errorf("write segment %d: %w", s.active.seq, err)
+	if err := s.writeBatch(); err != nil {
+		return append(answered, waiting...), err
 	}
-	if err := s.active.file.SyncData(); err != nil {
-		return append(answered, waiting...), fmt.Errorf("sync segment %d: %w", s.active.seq, err)
-	}
-	s.active.end += int64(len(b))
 	superfluous := s.publish(effects, func(st *Stats) {
-		st.Batches++
 		st.Requests += requests
-		st.Written += int64(len(b))
 	})
 	for _, r := range answered {
 		r.done <- nil
@@ -328,6 +328,13 @@ func (s *Store) publish(effects []effect, count func(*Stats)) (superfluous bool)
 	for i := range effects {
 		e := &effects[i]
 		p := &e.group.pub
+		if e.copyOf != nil {
+			if seg, _, ok := p.entries.find(e.index); ok && seg == e.copyOf { // else it was let go meanwhile
+				p.entries.place(e.index, s.active, e.loc)
+				s.mu.stats.Copied++
+			}
+			continue
+		}
 		if e.state == nil {
 			p.entries.put(e.index, s.active, e.loc)
 			p.stored(e.index)

@@ -251,7 +251,7 @@ func (m *groupModel) equal(g *logstore.GroupLog) error {
 			continue
 		}
 		if _, err := g.Entry(dataflow.LogIndex(i)); !errors.Is(err, logstore.ErrNotFound) {
-			return fmt.Errorf("entry %d, which was deleted: %v", i, err)
+			return errors.Join(fmt.Errorf("entry %d was deleted: want ErrNotFound", i), err)
 		}
 	}
 	term, err := g.GetUint64([]byte("LastVoteTerm"))

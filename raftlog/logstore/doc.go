@@ -28,10 +28,14 @@
 // segment's file goes, the state and the census that make it superfluous are made durable. So a file that is gone and
 // not named by the last census was let go; one that is named and missing is damage, refused at Open.
 //
-// L4. Raft's range of a group has no gaps: entries are stored at last+1, or anywhere when the log is empty (monotonic). An entry
-// stored at an index replaces everything that was there and behind it.
+// L4. Raft's range of a group has no gaps: entries are stored at last+1, or anywhere when the log is empty (monotonic). An
+// entry stored at an index replaces everything that was there and behind it. A copy (L6) replaces nothing but its original.
 //
 // L5. After a failed write or sync nothing is written any more: what the disk holds is unknown until it is read again.
+//
+// L6. When little of an older segment is retained, that is copied to the end of the log (copy.go), and the segment goes.
+// So what is retained takes at most about eight times its size, and the newest segments, in which nothing is copied; a
+// copy is durable before its original can go.
 //
 // # What is not promised
 //

@@ -42,6 +42,8 @@ const (
 	kindStable   kind = 4 // stable values of a group: the payload is pairs
 	kindIndex    kind = 5 // where the segment's entries are (index.go)
 	kindSegments kind = 6 // which segments there are, and what of them counts (segments.go); goes with a state
+	kindCopy     kind = 7 // a retained entry from an older segment (copy.go)
+	kindCopies   kind = 8 // where the segment's copies are; beside the index, and like it
 )
 
 const (

@@ -130,7 +130,7 @@ func FuzzDecodeIndex(f *testing.F) {
 	for i := range uint64(5) {
 		g.pub.entries.put(10+i, seg, loc{dataOffset + uint32(i)*100, 100})
 	}
-	f.Add(appendIndex(nil, []*GroupLog{g}, seg))
+	f.Add(appendIndex(nil, []*GroupLog{g}, seg, false))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		n := 0
 		if err := decodeIndex(b, func(_ uint32, _ uint64, l loc) {

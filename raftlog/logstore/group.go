@@ -142,7 +142,8 @@ func (g *GroupLog) Entry(index dataflow.LogIndex) (cmd []byte, err error) {
 // back: a call whose floor is lower than an earlier one's does nothing. A new log's floor is 0: everything stays until
 // the first call. The largest LogIndex means that nothing stays which Raft has deleted.
 //
-// An island costs the whole of its segment's file. Retain does not wait for the disk: after a crash, more may be there.
+// An island may cost the whole of its segment's file, until the log has grown by some segments and it is copied from
+// there (L6). Retain does not wait for the disk: after a crash, more may be there.
 // The islands must not be changed afterwards.
 func (g *GroupLog) Retain(floor dataflow.LogIndex, islands ...dataflow.LogRange) {
 	s := g.store
@@ -154,11 +155,8 @@ func (g *GroupLog) Retain(floor dataflow.LogIndex, islands ...dataflow.LogRange)
 	g.pub.keep = retained{floor: uint64(floor), islands: islands}
 	g.pub.floor = max(g.pub.floor, g.pub.keep.low())
 	g.letGoLocked()
-	superfluous := s.hasSuperfluousLocked()
 	s.mu.Unlock()
-	if superfluous {
-		s.askForCleaning()
-	}
+	s.askForCleaning() // also of segments in which little is left (copy.go)
 }
 
 // letGoLocked drops the runs of which nothing is wanted, by Raft or by Retain. The caller holds Store.mu.

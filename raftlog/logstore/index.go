@@ -14,6 +14,8 @@ type run struct {
 	seg   *segment
 	first uint64
 	locs  []loc
+	// copied: the entries came from older segments (copy.go).
+	copied bool
 }
 
 func (r *run) last() uint64 { return r.first + uint64(len(r.locs)) - 1 }
@@ -37,7 +39,7 @@ func (e *entries) put(index uint64, seg *segment, l loc) {
 	if n := len(e.runs); n > 0 && e.runs[n-1].last() >= index {
 		e.cutAfter(index - 1)
 	}
-	if n := len(e.runs); n > 0 && e.runs[n-1].seg == seg && e.runs[n-1].last()+1 == index {
+	if n := len(e.runs); n > 0 && e.runs[n-1].seg == seg && e.runs[n-1].last()+1 == index && !e.runs[n-1].copied {
 		e.runs[n-1].locs = append(e.runs[n-1].locs, l)
 		return
 	}
@@ -107,12 +109,12 @@ func (e *entries) gap(first, last uint64) (uint64, bool) {
 	return 0, false
 }
 
-// appendIndex appends the payload of a segment's index record: per group its runs in seg.
-func appendIndex(dst []byte, groups []*GroupLog, seg *segment) []byte {
+// appendIndex appends the payload of a segment's index record: per group its runs in seg; those of copies or the others.
+func appendIndex(dst []byte, groups []*GroupLog, seg *segment, copied bool) []byte {
 	for _, g := range groups {
 		for i := range g.pub.entries.runs {
 			r := &g.pub.entries.runs[i]
-			if r.seg != seg {
+			if r.seg != seg || r.copied != copied {
 				continue
 			}
 			dst = binary.AppendUvarint(dst, uint64(g.id))

@@ -160,12 +160,13 @@ func (s *Store) recoverSealed(seg *segment) error {
 	if err := s.replay(seg, &recs[0]); err != nil {
 		return err
 	}
-	index, at, err := seg.readIndex()
+	index, copies, at, err := seg.readIndex()
 	if err != nil {
 		return s.readError(seg, at, err)
 	}
-	beyond := false
-	err = decodeIndex(index, func(id uint32, index uint64, l loc) {
+	seg.end = at
+	beyond, copied := false, false
+	take := func(id uint32, index uint64, l loc) {
 		// A group that is younger than the segment's first batch is known to the next segment's.
 		g := groupByID(s.mu.list, id)
 		if g == nil {
@@ -176,32 +177,47 @@ func (s *Store) recoverSealed(seg *segment) error {
 			beyond = true
 			return
 		}
-		g.pub.entries.put(index, seg, l)
-	})
+		if copied {
+			g.pub.entries.place(index, seg, l)
+		} else {
+			g.pub.entries.put(index, seg, l)
+		}
+	}
+	err = decodeIndex(index, take)
+	if err == nil {
+		copied = true
+		err = decodeIndex(copies, take)
+	}
 	if err != nil || beyond {
 		return s.corrupt(seg, at, "its index is damaged")
 	}
 	return nil
 }
 
-// readIndex follows the seal and returns the payload of the index record, and where its batch is.
-func (seg *segment) readIndex() ([]byte, int64, error) {
+// readIndex follows the seal and returns the payloads of the index record and of that of the copies, and where their
+// batch is.
+func (seg *segment) readIndex() (index, copies []byte, at int64, err error) {
 	b, err := readAt(seg.file, sealOffset, sealSize)
 	if err != nil {
-		return nil, sealOffset, err
+		return nil, nil, sealOffset, err
 	}
-	at, err := decodeSeal(b, seg.nonce)
-	if err != nil {
-		return nil, sealOffset, err
+	if at, err = decodeSeal(b, seg.nonce); err != nil {
+		return nil, nil, sealOffset, err
 	}
 	recs, _, err := seg.readBatch(at)
 	if err != nil {
-		return nil, at, err
+		return nil, nil, at, err
 	}
-	if len(recs) != 1 || recs[0].kind != kindIndex {
-		return nil, at, errInvalid
+	if len(recs) == 0 || len(recs) > 2 || recs[0].kind != kindIndex {
+		return nil, nil, at, errInvalid
 	}
-	return recs[0].payload, at, nil
+	if len(recs) == 2 {
+		if recs[1].kind != kindCopies {
+			return nil, nil, at, errInvalid
+		}
+		copies = recs[1].payload
+	}
+	return recs[0].payload, copies, at, nil
 }
 
 // recoverNewest reads every batch of the newest segment and finds its end (L1).
@@ -227,7 +243,7 @@ func (s *Store) recoverNewest(seg *segment) error {
 		pos += size
 	}
 	seg.end = pos
-	if _, at, err := seg.readIndex(); err == nil && at < pos {
+	if _, _, at, err := seg.readIndex(); err == nil && at < pos {
 		return nil // sealed; its successor was not made, or is lost
 	}
 	s.active = seg
@@ -280,7 +296,7 @@ func (s *Store) replay(seg *segment, r *placed) error {
 		s.replayCensus(c)
 		return nil
 	}
-	if r.kind == kindIndex {
+	if r.kind == kindIndex || r.kind == kindCopies {
 		return nil
 	}
 	g := groupByID(s.mu.list, r.group)
@@ -294,6 +310,11 @@ func (s *Store) replay(seg *segment, r *placed) error {
 		}
 		g.w.stored(r.index)
 		g.pub.entries.put(r.index, seg, loc{uint32(r.offset), uint32(r.size)})
+	case kindCopy:
+		if r.index == 0 || g.w.last != 0 && r.index >= g.w.first {
+			return bad("there is a copy of entry %d of %s, which has %d to %d", r.index, g.name, g.w.first, g.w.last)
+		}
+		g.pub.entries.place(r.index, seg, loc{uint32(r.offset), uint32(r.size)})
 	case kindTruncate:
 		if r.term < g.w.last {
 			g.w.cuts = addCut(g.w.cuts, seg.seq, r.term)

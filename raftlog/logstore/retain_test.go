@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/raft"
 	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/internal/testkit/crashfs"
 	"github.com/weirdb/weir/internal/vfs"
 	"github.com/weirdb/weir/raftlog/frame"
 	"github.com/weirdb/weir/raftlog/logstore"
@@ -153,8 +154,8 @@ func TestADeletedEndStaysDeletedWhenItsRecordIsGone(t *testing.T) {
 
 func TestEntriesFollowTheModelOverRetainFreeAndReopen(t *testing.T) {
 	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 2))
+	copied := int64(0)
 	for round := range 20 {
 		fs := vfs.NewCrashableMem()
 		s := open(t, fs)
@@ -172,6 +173,7 @@ func TestEntriesFollowTheModelOverRetainFreeAndReopen(t *testing.T) {
 			if rng.IntN(60) > 0 {
 				continue
 			}
+			copied += s.Stats().Copied
 			closeStore(t, s)
 			s = open(t, fs)
 			for name, m := range models {
@@ -180,6 +182,84 @@ func TestEntriesFollowTheModelOverRetainFreeAndReopen(t *testing.T) {
 				}
 			}
 		}
+		copied += s.Stats().Copied
 		closeStore(t, s)
+	}
+	t.Logf("seed %d; %d entries were copied", seed, copied)
+}
+
+// forever makes the steps of two groups that fill the same files, of which one is trimmed and the other keeps every
+// entry, and has few.
+func forever(steps int) []step {
+	var out []step
+	rare, busy := uint64(0), uint64(0)
+	for i := range steps {
+		out = append(out, step{group: "busy", logs: logs(busy+1, busy+28, 1000)})
+		busy += 28
+		out = append(out, step{group: "busy", delLo: 1, del: busy - 1}, step{group: "busy", retain: busy})
+		out = append(out, step{group: "rare", logs: logs(rare+1, rare+1, 100)})
+		if rare++; i%4 == 3 {
+			out = append(out, step{group: "rare", delLo: 1, del: rare - 1})
+			out = append(out, step{group: "rare", retain: rare, islands: []dataflow.LogRange{{First: 1, Last: dataflow.LogIndex(rare - 1)}}})
+		}
+	}
+	return out
+}
+
+// A stream that keeps a row now and then for ever once kept all that was written between the rows.
+func TestRareEntriesThatStayKeepFewFiles(t *testing.T) {
+	fs := vfs.NewCrashableMem()
+	s := open(t, fs)
+	models, _, err := run(s, forever(400))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range uint64(60) { // requests that the committer takes between what it does in the background
+		store(t, group(t, s, "other"), i+1, i+1, 1)
+	}
+	if st := s.Stats(); st.Segments > 25 || st.Copied < 300 {
+		t.Errorf("after 400 files: %+v", st)
+	}
+	for range 2 {
+		for name, m := range models {
+			if err := check(s, name, m, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		closeStore(t, s)
+		s = open(t, fs)
+	}
+	closeStore(t, s)
+}
+
+func TestCrashWhileEntriesAreCopiedLosesNone(t *testing.T) {
+	todo := forever(28)
+	play := func(fs *crashfs.FS) (map[string]*groupModel, *step, int64) {
+		s, err := logstore.Open(fs, "log", small)
+		if err != nil {
+			if !errors.Is(err, crashfs.ErrCrashed) {
+				t.Fatal(err)
+			}
+			return nil, nil, 0
+		}
+		defer s.Close() // its error is the crash's
+		models, under, err := run(s, todo)
+		if err != nil && !errors.Is(err, crashfs.ErrCrashed) {
+			t.Fatal(err)
+		}
+		return models, under, s.Stats().Copied
+	}
+	fs := crashfs.New(vfs.NewCrashableMem(), crashfs.Crash{})
+	_, _, copied := play(fs)
+	if t.Logf("%d operations, %d copies", fs.Ops(), copied); copied == 0 {
+		t.Fatal("nothing was copied")
+	}
+	for k := fs.Ops() / 3; k <= fs.Ops(); k++ {
+		crash := crashfs.Crash{At: k, UnsyncedPercent: k % 3 * 50, Torn: true, Seed: uint64(k)}
+		fs := crashfs.New(vfs.NewCrashableMem(), crash)
+		models, under, _ := play(fs)
+		if err := reopenAndCheck(fs.AfterCrash(), models, under); err != nil {
+			t.Fatalf("crash %+v at %v: %v", crash, fs.CrashedAt(), err)
+		}
 	}
 }

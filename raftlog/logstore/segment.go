@@ -25,6 +25,7 @@ type segment struct {
 	nonce uint64
 	file  vfs.File
 	begun int64 // where the first batch ends
+	stays bool  // something in it cannot be copied; the committer's
 	end   int64 // where the next batch goes; the committer's, while the segment is active
 
 	runs int          // runs of groups' entries in this segment; guarded by Store.mu
@@ -102,9 +103,12 @@ func (s *Store) initSegment(seg *segment) error {
 func (s *Store) sealSegment(seg *segment) error {
 	s.w.reset(seg.nonce, seg.end)
 	s.mu.RLock()
-	index := appendIndex(nil, s.mu.list, seg)
+	index, copies := appendIndex(nil, s.mu.list, seg, false), appendIndex(nil, s.mu.list, seg, true)
 	s.mu.RUnlock()
 	s.w.add(&record{kind: kindIndex}, index)
+	if len(copies) > 0 {
+		s.w.add(&record{kind: kindCopies}, copies)
+	}
 	if _, err := seg.file.WriteAt(s.w.finish(), seg.end); err != nil {
 		return err
 	}

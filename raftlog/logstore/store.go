@@ -40,6 +40,7 @@ type Store struct {
 	free    []string // names of files to reuse
 	w       batchWriter
 	nextID  uint32
+	sweep   int     // where the search for sparse segments goes on
 	census  *census // the last one that recovery has read; nil afterwards
 
 	mu struct {
@@ -60,6 +61,7 @@ type Stats struct {
 	Batches  int64 // batches written since Open; each is one sync
 	Requests int64 // requests that those batches carried: Requests / Batches is the gain of group commit
 	Written  int64 // bytes of those batches
+	Copied   int64 // entries that were copied so that the files they lay in could go
 }
 
 // Open opens the store in dir, creates it when it is not there, and recovers it from a crash. Damage is a CORRUPT
@@ -230,15 +232,12 @@ func (s *Store) read(g *GroupLog, index uint64) (record, error) {
 		return record{}, ErrNotFound
 	}
 	defer s.release(seg)
-	b, err := readAt(seg.file, int64(l.offset), int(l.size))
-	if err != nil && !errors.Is(err, errInvalid) {
-		return record{}, fmt.Errorf("read entry %d of %s: %w", index, g.name, err)
-	}
+	r, err := seg.readEntry(g, index, l)
 	if err == nil {
-		r, _, derr := decodeRecord(b, seg.nonce)
-		if derr == nil && r.kind == kindEntry && r.group == g.id && r.index == index {
-			return r, nil
-		}
+		return r, nil
+	}
+	if !errors.Is(err, errInvalid) {
+		return record{}, fmt.Errorf("read entry %d of %s: %w", index, g.name, err)
 	}
 	return record{}, dataflow.Errorf(dataflow.ReasonCorrupt, "entry %d of log %s is damaged, in %s at %d",
 		index, g.name, s.path(segmentName(seg.seq)), l.offset)
