@@ -44,7 +44,8 @@ type Producer struct {
 type ProducerStats struct {
 	Appended   uint64 // written by this producer and acknowledged
 	Duplicates uint64 // sent, and recognised as written before
-	Skipped    uint64 // not sent, because the log had them when the producer was opened
+	Skipped    uint64 // not written, because the log had them when the producer was opened
+	Missing    uint64 // rows that the log had when the producer was opened, and that were not given to it again yet
 	Pending    int    // bytes that are not acknowledged
 	// Trouble is why the last try to send failed, while the producer tries again; nil when all is well.
 	Trouble error
@@ -106,7 +107,14 @@ func windowOf(cfg ProducerConfig, r *weirv1.OpenProducerResponse) (*window, erro
 		}
 		last[s.GetShard()] = dataflow.Seq(s.GetLastSeq())
 	}
-	return newWindow(cfg.Name, schema, partitionBy, last, cfg.BatchBytes), nil
+	w := newWindow(cfg.Name, schema, partitionBy, last, cfg.BatchBytes)
+	for _, s := range r.GetLastSeqs() {
+		l := &w.lanes[s.GetShard()]
+		for _, first := range s.GetBatchFirstSeqs() {
+			l.edges = append(l.edges, dataflow.Seq(first))
+		}
+	}
+	return w, nil
 }
 
 // renew tells the shards again and again that an anonymous producer lives, until ctx ends: they forget one that is idle,
@@ -232,7 +240,7 @@ func (p *Producer) Stats() ProducerStats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	w := p.mu.w
-	return ProducerStats{Appended: w.appended, Duplicates: w.dups, Skipped: w.skips, Pending: w.bytes, Trouble: p.mu.trouble}
+	return ProducerStats{Appended: w.appended, Duplicates: w.dups, Skipped: w.skips, Missing: w.missing(), Pending: w.bytes, Trouble: p.mu.trouble}
 }
 
 // Close flushes, until ctx ends, and ends the producer. It waits for the producer's goroutines. A second call does

@@ -20,7 +20,8 @@ const (
 // ProducerConfig configures a Producer. The zero value of a field means its default.
 type ProducerConfig struct {
 	// Name makes the rows count once across processes: a process that is killed and reads its input again from the
-	// beginning, under the same name, goes on where it was. One process at a time may use a name on a stream; a newer one
+	// beginning, under the same name, goes on where it was. The last batches that the log knows are sent again and compared
+	// (SEQUENCE_REUSED when they differ); rows before them are taken for the same. One process at a time may use a name on a stream; a newer one
 	// fences the older. At most dataflow.MaxProducerName bytes. Empty: a random name, so that every process counts by itself.
 	Name string
 	// RetryFor is how long a server may be away before the producer gives up. Default 60 s; negative = no second try.

@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
@@ -10,6 +11,10 @@ import (
 	weirv1 "github.com/weirdb/weir/proto/weir/v1"
 )
 
+// compareLinger is how much longer than others rows wait that are to be compared: that works only when they come in the
+// batch that they came with the first time.
+const compareLinger = time.Second
+
 // chunk is a piece of one shard's rows that is sent at once.
 type chunk struct {
 	shard dataflow.ShardID
@@ -17,17 +22,18 @@ type chunk struct {
 	rows  *batch.Batch
 	bytes int
 	since time.Time // when its first row was appended
-	probe bool      // a row that the log has, sent again to learn its place
+	probe bool      // rows that the log has, sent again to compare them or to learn their place
 }
 
 func (c *chunk) last() dataflow.Seq { return c.first + dataflow.Seq(c.rows.N) - 1 }
 
 // lane is one shard's numbering (P8).
 type lane struct {
-	next  dataflow.Seq // number of the row that is appended next
-	known dataflow.Seq // the log had all rows up to this number when the producer was opened
-	open  *chunk       // takes rows; nil = none
-	like  size         // of the chunk that was sealed last: the next is likely to be as large
+	next  dataflow.Seq   // number of the row that is appended next
+	known dataflow.Seq   // the log had all rows up to this number when the producer was opened
+	edges []dataflow.Seq // first numbers of the last batches of known rows: these are sent again, for the log to compare
+	open  *chunk         // takes rows; nil = none
+	like  size           // of the chunk that was sealed last: the next is likely to be as large
 	// skipped is the last row that was not sent because the log had it, with its number.
 	skipped    *batch.Batch
 	skippedSeq dataflow.Seq
@@ -70,6 +76,12 @@ func (w *window) add(b *batch.Batch, from, to int, now time.Time) {
 		l.next++
 		if seq <= l.known {
 			w.skips++
+			if len(l.edges) > 0 && seq >= l.edges[0] {
+				w.compare(at, seq, b, i, now)
+				delete(lastSkipped, at)
+				l.skipped = nil
+				continue
+			}
 			lastSkipped[at] = i
 			l.skippedSeq = seq
 			continue
@@ -94,6 +106,36 @@ func (w *window) add(b *batch.Batch, from, to int, now time.Time) {
 	for at, i := range lastSkipped {
 		w.lanes[at].skipped = b.Select([]int32{int32(i)})
 	}
+}
+
+// compare sends row i of b, which the log has, again, in the batch that it came with the first time: the log compares
+// them. The rows before the batches that it remembers are taken for the same.
+func (w *window) compare(at dataflow.ShardID, seq dataflow.Seq, b *batch.Batch, i int, now time.Time) {
+	l := &w.lanes[at]
+	if l.open == nil {
+		l.open = &chunk{shard: at, first: seq, rows: batch.NewBatch(w.schema), since: now, probe: true}
+	}
+	for c, v := range l.open.rows.Cols {
+		v.AppendFrom(b.Cols[c], i)
+	}
+	size := b.RowBytes(i)
+	l.open.rows.N++
+	l.open.bytes += size
+	w.bytes += size
+	if seq == l.known || slices.Contains(l.edges, seq+1) {
+		w.seal(at)
+	}
+}
+
+// missing returns how many rows that the log has were not given to this producer.
+func (w *window) missing() uint64 {
+	var n uint64
+	for i := range w.lanes {
+		if l := &w.lanes[i]; l.known >= l.next {
+			n += uint64(l.known - l.next + 1)
+		}
+	}
+	return n
 }
 
 func (w *window) seal(at dataflow.ShardID) {
@@ -137,12 +179,19 @@ func (s size) batch(schema dataflow.Schema) *batch.Batch {
 // none is open.
 func (w *window) sealOlder(t time.Time) (oldest time.Time, open bool) {
 	for at := range w.lanes {
-		switch c := w.lanes[at].open; {
-		case c == nil:
-		case !c.since.After(t):
+		c := w.lanes[at].open
+		if c == nil {
+			continue
+		}
+		since := c.since
+		if c.probe {
+			since = since.Add(compareLinger)
+		}
+		switch {
+		case !since.After(t):
 			w.seal(dataflow.ShardID(at))
-		case !open || c.since.Before(oldest):
-			oldest, open = c.since, true
+		case !open || since.Before(oldest):
+			oldest, open = since, true
 		}
 	}
 	return oldest, open
@@ -166,6 +215,10 @@ func (w *window) sealAll() {
 // next returns the chunk to send now, at most limit being under way, or nil.
 func (w *window) next(limit int) *chunk {
 	if w.sent >= len(w.queue) || w.sent >= limit {
+		return nil
+	}
+	// New rows wait until those that were to be compared have been found equal.
+	if !w.queue[w.sent].probe && slices.ContainsFunc(w.queue[:w.sent], func(c *chunk) bool { return c.probe }) {
 		return nil
 	}
 	w.sent++

@@ -40,7 +40,8 @@ func (c *cli) ingestCommand() *cobra.Command {
   csv     the first line names the columns; an empty field is NULL, "" is the empty text (.csv)
 
 With --producer NAME the rows count once: run twice, the second run adds nothing; killed in the middle, the next run goes
-on where it was. The file must begin with the same rows as before. Without a name a second run is a second ingest.
+on where it was. The file must begin with the same rows as before: the last batches that the server remembers are
+compared, older rows are not. Without a name a second run is a second ingest.
 
 A server that is away is waited for, for --retry-for. A row that does not fit ends the ingest with its line; the rows
 before it are in the stream. When the input pauses, what was read is sent at once; so is what was read before an
@@ -94,7 +95,7 @@ func (c *cli) ingest(ctx context.Context, w *weir.Client, stream, file string, f
 	if format == "" {
 		format = rowfile.FormatOf(file)
 	}
-	rows, err := rowfile.Open(rowfile.NewSource(ctx, counted), rowfile.Config{Name: name, Format: format, Schema: p.Schema(), Column: f.column})
+	input, err := rowfile.Open(rowfile.NewSource(ctx, counted), rowfile.Config{Name: name, Format: format, Schema: p.Schema(), Column: f.column})
 	if err != nil {
 		return errors.Join(err, p.Close(ctx))
 	}
@@ -108,10 +109,14 @@ func (c *cli) ingest(ctx context.Context, w *weir.Client, stream, file string, f
 	// What was read before a broken row or an interrupt is sent all the same: the next run finds it there.
 	flush, cancel := outlive(ctx, interruptedFlush)
 	defer cancel()
-	sendErr := sendRows(flush, p, rows)
+	sendErr := sendRows(flush, p, input)
 	closeErr := p.Close(flush)
 	watched()
 	s := p.Stats()
+	if sendErr == nil && closeErr == nil && s.Missing > 0 {
+		sendErr = dataflow.Errorf(dataflow.ReasonSequenceReused, "%s ends after %s, but producer %s has sent %s more before",
+			name, rows(s.Appended+s.Duplicates+s.Skipped), f.producer, rows(s.Missing))
+	}
 	if sendErr != nil || closeErr != nil {
 		return ingestFailed(errors.Join(sendErr, closeErr), stream, f, s)
 	}
@@ -251,7 +256,10 @@ func ingested(stream string, s weir.ProducerStats, took time.Duration) string {
 // ingestFailed adds to an error what has become of the rows.
 func ingestFailed(err error, stream string, f ingestFlags, s weir.ProducerStats) error {
 	again := "what was not acknowledged may be there or not; with --producer a second run counts every row once"
-	if f.producer != "" {
+	switch {
+	case dataflow.ReasonOf(err) == dataflow.ReasonSequenceReused:
+		again = fmt.Sprintf("the input must begin with the rows that producer %s sent before; for other rows use another name", f.producer)
+	case f.producer != "":
 		again = fmt.Sprintf("run it again with --producer %s: every row counts once", f.producer)
 	}
 	return &hinted{err, fmt.Sprintf("%s are in stream %s; %s", rows(s.Appended+s.Duplicates+s.Skipped), stream, again)}

@@ -91,6 +91,8 @@ type ProducerOpened struct {
 	Epoch  dataflow.ProducerEpoch
 	Last   map[dataflow.ShardID]dataflow.Seq // shards that know the producer
 	Shards int                               // of the node group
+	// Batches are the first numbers of the last batches that a shard remembers, in order.
+	Batches map[dataflow.ShardID][]dataflow.Seq
 }
 
 // Ingest writes rows.

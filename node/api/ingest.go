@@ -225,7 +225,11 @@ func (s *ingestService) OpenProducer(ctx context.Context, r *weirv1.OpenProducer
 	m := &weirv1.OpenProducerResponse{Epoch: uint64(o.Epoch), Shards: uint32(o.Shards), Stream: streamMessage(st)}
 	for sh := range dataflow.ShardID(o.Shards) {
 		if last := o.Last[sh]; last > 0 {
-			m.LastSeqs = append(m.LastSeqs, &weirv1.ShardSeq{Shard: uint32(sh), LastSeq: uint64(last)})
+			var firsts []uint64
+			for _, seq := range o.Batches[sh] {
+				firsts = append(firsts, uint64(seq))
+			}
+			m.LastSeqs = append(m.LastSeqs, &weirv1.ShardSeq{Shard: uint32(sh), LastSeq: uint64(last), BatchFirstSeqs: firsts})
 		}
 	}
 	return m, nil

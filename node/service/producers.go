@@ -39,10 +39,11 @@ func (s *Service) OpenProducer(ctx context.Context, st *api.Stream, producer str
 	if err := g.Wait(); err != nil {
 		return api.ProducerOpened{}, err
 	}
-	opened := api.ProducerOpened{Epoch: epoch, Shards: len(s.cfg.Shards), Last: make(map[dataflow.ShardID]dataflow.Seq)}
+	opened := api.ProducerOpened{Epoch: epoch, Shards: len(s.cfg.Shards), Last: make(map[dataflow.ShardID]dataflow.Seq), Batches: make(map[dataflow.ShardID][]dataflow.Seq)}
 	for i, seq := range last {
 		if seq > 0 {
 			opened.Last[dataflow.ShardID(i)] = seq
+			opened.Batches[dataflow.ShardID(i)] = s.cfg.Shards[i].Log.Remembered(st.ID, producer)
 		}
 	}
 	return opened, nil

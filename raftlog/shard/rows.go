@@ -192,6 +192,22 @@ func (l *Log) OpenProducer(ctx context.Context, stream dataflow.StreamID, produc
 	return out.last, err
 }
 
+// Remembered returns the first numbers of the producer's last batches in the stream, in order: those whose rows are
+// compared when they come again with the same edges.
+func (l *Log) Remembered(stream dataflow.StreamID, producer string) []dataflow.Seq {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	p := l.mu.m.producers[producerKey{stream: stream, name: producer}]
+	if p == nil {
+		return nil
+	}
+	firsts := make([]dataflow.Seq, p.n)
+	for i := range firsts {
+		firsts[i] = p.recent[i].first
+	}
+	return firsts
+}
+
 // ExpireProducers forgets the producers that were last heard of before the given log time, µs. While it leads, the log
 // does so by itself with Config.ProducerTTL.
 func (l *Log) ExpireProducers(ctx context.Context, before int64) error {

@@ -617,11 +617,14 @@ func (x *OpenProducerResponse) GetStream() *Stream {
 }
 
 type ShardSeq struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Shard         uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
-	LastSeq       uint64                 `protobuf:"varint,2,opt,name=last_seq,json=lastSeq,proto3" json:"last_seq,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Shard   uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
+	LastSeq uint64                 `protobuf:"varint,2,opt,name=last_seq,json=lastSeq,proto3" json:"last_seq,omitempty"`
+	// First numbers of the producer's last batches, in order. A producer that sends its rows from the beginning sends these
+	// batches again, with the same edges, and the shard compares them (SEQUENCE_REUSED); older rows are not compared.
+	BatchFirstSeqs []uint64 `protobuf:"varint,3,rep,packed,name=batch_first_seqs,json=batchFirstSeqs,proto3" json:"batch_first_seqs,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ShardSeq) Reset() {
@@ -666,6 +669,13 @@ func (x *ShardSeq) GetLastSeq() uint64 {
 		return x.LastSeq
 	}
 	return 0
+}
+
+func (x *ShardSeq) GetBatchFirstSeqs() []uint64 {
+	if x != nil {
+		return x.BatchFirstSeqs
+	}
+	return nil
 }
 
 // Stream describes a stream.
@@ -1557,10 +1567,11 @@ const file_weir_v1_ingest_proto_rawDesc = "" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12.\n" +
 	"\tlast_seqs\x18\x02 \x03(\v2\x11.weir.v1.ShardSeqR\blastSeqs\x12\x16\n" +
 	"\x06shards\x18\x03 \x01(\rR\x06shards\x12'\n" +
-	"\x06stream\x18\x04 \x01(\v2\x0f.weir.v1.StreamR\x06stream\";\n" +
+	"\x06stream\x18\x04 \x01(\v2\x0f.weir.v1.StreamR\x06stream\"e\n" +
 	"\bShardSeq\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x19\n" +
-	"\blast_seq\x18\x02 \x01(\x04R\alastSeq\"\xc1\x02\n" +
+	"\blast_seq\x18\x02 \x01(\x04R\alastSeq\x12(\n" +
+	"\x10batch_first_seqs\x18\x03 \x03(\x04R\x0ebatchFirstSeqs\"\xc1\x02\n" +
 	"\x06Stream\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\x04R\x02id\x12)\n" +
