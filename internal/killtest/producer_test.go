@@ -182,7 +182,7 @@ func runProducer(env string) error {
 		}
 		pause := time.Duration(float64(n)/job.RowsPerSecond*float64(time.Second)) - time.Since(began)
 		if again {
-			pause = 0 // what the log has already is not sent: catch up
+			continue // what the log has already is not sent: catch up, also before the end
 		}
 		select {
 		case <-stop:
