@@ -115,8 +115,11 @@ func readOneCut(r *Replica, cut dataflow.CheckpointID) error {
 			return fmt.Errorf("cut %d shows %q for key %d, want %q", cut, got[testKey(k)], k, want)
 		}
 		val, _, err := v.Get(0, []byte(testKey(k)), nil)
-		if err != nil || string(val) != want {
-			return fmt.Errorf("cut %d: get of key %d = %q, %v, want %q", cut, k, val, err, want)
+		if err != nil {
+			return fmt.Errorf("cut %d: get of key %d: %w", cut, k, err)
+		}
+		if string(val) != want {
+			return fmt.Errorf("cut %d: get of key %d = %q, want %q", cut, k, val, want)
 		}
 	}
 	return nil

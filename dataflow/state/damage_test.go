@@ -2,6 +2,7 @@ package state
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -46,7 +47,7 @@ func flip(t *testing.T, fs vfs.FS, path string, bit int64) {
 		t.Fatal(err)
 	}
 	b := make([]byte, 1)
-	if _, err := f.ReadAt(b, bit/8); err != nil && err != io.EOF {
+	if _, err := f.ReadAt(b, bit/8); err != nil && !errors.Is(err, io.EOF) {
 		t.Fatal(err)
 	}
 	b[0] ^= 1 << (bit % 8)

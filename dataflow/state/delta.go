@@ -273,11 +273,11 @@ type stageKey struct {
 	key   []byte
 }
 
-func (a stageKey) compare(b stageKey) int {
-	if a.stage != b.stage {
-		return cmp.Compare(a.stage, b.stage)
+func (k stageKey) compare(other stageKey) int {
+	if k.stage != other.stage {
+		return cmp.Compare(k.stage, other.stage)
 	}
-	return bytes.Compare(a.key, b.key)
+	return bytes.Compare(k.key, other.key)
 }
 
 // decodeEntry reads the entry that b starts with.
