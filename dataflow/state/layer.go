@@ -106,8 +106,12 @@ func newIndex(hashes []uint64) index {
 	return x
 }
 
-// first returns where to look first. The filter's word is chosen by the high bits of the hash.
-func (x index) first(hash uint64) int { return int(hash & uint64(len(x)-1)) }
+// first returns where to look first: the high bits of the hash. All keys of a shard have low bits in common, those that
+// chose the shard.
+func (x index) first(hash uint64) int {
+	high, _ := bits.Mul64(hash, uint64(len(x)))
+	return int(high)
+}
 
 func (x index) next(slot int) int { return (slot + 1) & (len(x) - 1) }
 
