@@ -8,19 +8,27 @@ import (
 	"github.com/weirdb/weir/dataflow"
 )
 
-// coverWait is how long a live read waits to learn what the tables cover, when the sources have read all there is: then a
-// marker takes well below a millisecond. Under load it would queue behind the rows, so nobody waits for it there.
-const coverWait = 2 * time.Millisecond
+const (
+	// followEvery is how often a marker learns what the tables cover while live reads ask for it. Why not more often: a
+	// marker is a message on every edge of the run. Why not less often: reads look behind by that much.
+	followEvery = 25 * time.Millisecond
+	// followRounds without a read end the markers.
+	followRounds = 40
+	// coverWait is how long the read waits that finds no markers under way, when the sources have read all there is: then a
+	// marker takes well below a millisecond. Under load it would queue behind the rows, so nobody waits for it there.
+	coverWait = 2 * time.Millisecond
+)
 
-// coverage is what a run's tables are known to cover: positions, and the one marker (P9) that is on its way to learn more.
+// coverage is what a run's tables are known to cover, by markers (P9) that follow each other while live reads want to know.
 type coverage struct {
 	mu struct {
 		sync.Mutex
-		known   dataflow.Positions // never changed, only replaced by larger ones
-		arrived chan struct{}      // closed when the marker on its way has arrived; nil = there is none
-		stopped bool
+		known     dataflow.Positions // never changed, only replaced by larger ones
+		following bool               // markers are under way
+		wanted    bool               // somebody has asked since the last one
+		ended     bool               // the run has ended
 	}
-	markers sync.WaitGroup // the goroutines that wait for one
+	followers sync.WaitGroup // the goroutine that sends markers
 }
 
 // get returns what is known.
@@ -41,51 +49,88 @@ func (c *coverage) raise(p dataflow.Positions) {
 	}
 }
 
-// probe sends a marker unless one is on its way, and returns a channel that is closed when it has arrived.
-func (c *coverage) probe(send func() (dataflow.Positions, error)) <-chan struct{} {
+// want lets markers go on, and reports whether the caller is to start them.
+func (c *coverage) want() (start bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.mu.arrived != nil || c.mu.stopped {
-		return c.mu.arrived
+	c.mu.wanted = true
+	if c.mu.following || c.mu.ended {
+		return false
 	}
-	arrived := make(chan struct{})
-	c.mu.arrived = arrived
-	c.markers.Go(func() {
-		p, err := send()
-		if err == nil { // otherwise the run has ended: nothing more is learned
-			c.raise(p)
-		}
-		c.mu.Lock()
-		c.mu.arrived = nil
-		c.mu.Unlock()
-		close(arrived)
-	})
-	return arrived
+	c.mu.following = true
+	c.followers.Add(1) // under the lock, so that stop waits for it
+	return true
 }
 
-// stop waits for the marker on its way, whose run has been stopped.
-func (c *coverage) stop() {
+// end lets no more markers follow.
+func (c *coverage) end() {
 	c.mu.Lock()
-	c.mu.stopped = true
-	c.mu.Unlock()
-	c.markers.Wait()
+	defer c.mu.Unlock()
+	c.mu.ended = true
+}
+
+// stop waits for the end of the markers of a run that has been stopped.
+func (c *coverage) stop() {
+	c.end()
+	c.followers.Wait()
+}
+
+// goOn is asked after each marker, and reports whether another is to follow: somebody has asked in the last rounds.
+func (c *coverage) goOn(rounds *int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if *rounds++; c.mu.wanted {
+		*rounds, c.mu.wanted = 0, false
+	}
+	if *rounds >= followRounds || c.mu.ended {
+		c.mu.following = false
+	}
+	return c.mu.following
+}
+
+// follow sends markers as long as they are wanted and the run runs. first is closed when the first has arrived.
+func (r *Running) follow(first chan struct{}) {
+	c := &r.covered
+	defer c.followers.Done()
+	tick := time.NewTicker(followEvery)
+	defer tick.Stop()
+	for rounds := 0; ; {
+		if r.Run.ReadBeyond(c.get()) {
+			if p, err := r.Run.Processed(context.Background(), nil); err == nil { // it ends with the run
+				c.raise(p)
+			}
+		}
+		if first != nil {
+			close(first)
+			first = nil
+		}
+		select {
+		case <-tick.C:
+		case <-r.Run.Done():
+			c.end()
+		}
+		if !c.goOn(&rounds) {
+			return
+		}
+	}
 }
 
 // Covered returns positions of which every table of the run holds all effects. It is a lower bound: rows that are being
 // read may be in the tables already. The result is not to be changed.
 func (r *Running) Covered(ctx context.Context) dataflow.Positions {
 	known := r.covered.get()
-	if !r.Run.ReadBeyond(known) {
+	if !r.Run.ReadBeyond(known) || !r.covered.want() {
 		return known
 	}
-	arrived := r.covered.probe(func() (dataflow.Positions, error) { return r.Run.Processed(context.Background(), nil) })
+	first := make(chan struct{})
+	go r.follow(first)
 	if !r.idle() {
 		return known
 	}
 	timer := time.NewTimer(coverWait)
 	defer timer.Stop()
 	select {
-	case <-arrived:
+	case <-first:
 	case <-timer.C:
 	case <-ctx.Done():
 	}
