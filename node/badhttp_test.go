@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -306,4 +307,18 @@ func writeFileAt(path string) error {
 		return fmt.Errorf("make a file: %w", err)
 	}
 	return f.Close()
+}
+
+func TestADirectoryOfSomebodyElseIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "letter.txt"), []byte("dear"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	nd, err := node.Open(t.Context(), node.Config{DataDir: dir, GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0"})
+	if err == nil || !strings.Contains(err.Error(), "letter.txt") {
+		t.Errorf("opened: %v", err)
+	}
+	if nd != nil {
+		_ = nd.Close()
+	}
 }

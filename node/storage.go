@@ -93,6 +93,9 @@ func (s *storage) identify(cfg *Config) error {
 	path := cfg.FS.PathJoin(cfg.DataDir, "node.json")
 	b, err := readFile(cfg.FS, path)
 	if errors.Is(err, errNotExist) {
+		if err := refuseForeign(cfg.FS, cfg.DataDir); err != nil {
+			return err
+		}
 		b, err = json.Marshal(identity{Format: dataFormat, Node: cfg.NodeID})
 		if err != nil {
 			return err
@@ -111,6 +114,23 @@ func (s *storage) identify(cfg *Config) error {
 		return fmt.Errorf("data directory %s has format %d; this version reads %d", cfg.DataDir, id.Format, dataFormat)
 	case id.Node != cfg.NodeID:
 		return fmt.Errorf("data directory %s belongs to node %s, not %s", cfg.DataDir, id.Node, cfg.NodeID)
+	}
+	return nil
+}
+
+// refuseForeign refuses a directory without node.json that has other files: it is somebody else's. What a start leaves
+// behind that was ended before it wrote node.json is Weir's own.
+func refuseForeign(f vfs.FS, dir string) error {
+	names, err := f.List(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		switch name {
+		case "LOCK", "node.json.tmp", "lost+found":
+		default:
+			return fmt.Errorf("data directory %s is not Weir's: it has no node.json, but %s; name an empty or new directory", dir, name)
+		}
 	}
 	return nil
 }

@@ -102,7 +102,7 @@ func keyRange(st *plan.Stage, r dataflow.ScanRange) (lo, hi []byte, err error) {
 		return nil, nil, err
 	}
 	if from != nil && to != nil && bytes.Compare(from, to) > 0 {
-		return nil, nil, dataflow.Errorf(dataflow.ReasonRequestInvalid, "from %s lies after to %s", expr.FormatValue(*r.From), expr.FormatValue(*r.To))
+		return nil, nil, dataflow.Errorf(dataflow.ReasonRequestInvalid, "the range begins at %q, which lies after its end %q", rangeText(*r.From), rangeText(*r.To))
 	}
 	if from != nil && bytes.Compare(from, lo) > 0 {
 		lo = from
@@ -129,4 +129,12 @@ func bound(what string, next dataflow.Column, base []byte, v *dataflow.Value) ([
 		return nil, dataflow.Errorf(dataflow.ReasonKeyInvalid, "%s: NULL bounds nothing", what)
 	}
 	return key.AppendValue(bytes.Clone(base), c), nil
+}
+
+// rangeText writes an end of a range as it was given.
+func rangeText(v dataflow.Value) string {
+	if v.Type == dataflow.TypeUnknown {
+		return v.Str
+	}
+	return expr.FormatValue(v)
 }

@@ -38,11 +38,15 @@ func (c *Client) wait(ctx context.Context, what weirv1.WaitFor, token string, pi
 			}
 			return r.GetCuts(), nil
 		}
-		if dataflow.ReasonOf(err) != dataflow.ReasonTokenNotReached || ctx.Err() != nil {
+		reason := dataflow.ReasonOf(err)
+		if reason != dataflow.ReasonTokenNotReached && reason != dataflow.ReasonPipelineState || ctx.Err() != nil {
 			return nil, err
 		}
 		if failed := c.failedPipeline(ctx, err); failed != nil {
 			return nil, failed
+		}
+		if reason == dataflow.ReasonPipelineState {
+			return nil, err
 		}
 	}
 }

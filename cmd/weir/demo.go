@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os/signal"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -43,6 +45,7 @@ anything was.`,
 			cfg.Duration = onceDuration
 		}
 		cfg.Out, cfg.Program, cfg.Version = c.stdout, c.program, version
+		signal.Ignore(syscall.SIGPIPE) // a reader that has gone is an error of the write, after which there is data to remove
 		restore := func() {}
 		if c.terminal() && !cfg.Once {
 			var err error
@@ -54,6 +57,9 @@ anything was.`,
 		r, err := demo.Run(ctx, cfg)
 		restore()
 		if err != nil {
+			if r.Sent > 0 {
+				_, _ = fmt.Fprintln(c.stdout, r) // the last line in any case; the error says more
+			}
 			return err
 		}
 		if cfg.Dir != "" {

@@ -108,7 +108,7 @@ func (c *cli) printDeployed(name string, d *weirv1.DeployPipelineResponse, valid
 			b.WriteString(" would be created")
 		case s.GetCreated():
 			b.WriteString(" created")
-		case !s.GetRead():
+		case !s.GetRead() || verdict == "unchanged":
 			b.WriteString(" is there")
 		default:
 			fmt.Fprintf(&b, " %s to read", rows(s.GetRowsToRead()))

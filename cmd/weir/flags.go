@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	weir "github.com/weirdb/weir/clients/go"
 	"github.com/weirdb/weir/dataflow"
@@ -76,6 +79,12 @@ func (c *cli) addClientFlags(cmd *cobra.Command) {
 func (c *cli) clientVerb(cmd *cobra.Command, args cobra.PositionalArgs, body func(ctx context.Context, w *weir.Client, args []string) error) *cobra.Command {
 	c.addClientFlags(cmd)
 	return c.verb(cmd, args, func(ctx context.Context, args []string) (err error) {
+		if c.client.timeout < 0 {
+			return usagef("--timeout %s is negative", c.client.timeout)
+		}
+		if err := checkTexts(cmd, args); err != nil {
+			return err
+		}
 		w, err := c.open()
 		if err != nil {
 			return usage(err)
@@ -88,6 +97,21 @@ func (c *cli) clientVerb(cmd *cobra.Command, args cobra.PositionalArgs, body fun
 		}
 		return body(ctx, w, args)
 	})
+}
+
+// checkTexts refuses arguments and flags that are not UTF-8, which no name, key or SQL is. The name of a file may be.
+func checkTexts(cmd *cobra.Command, args []string) (err error) {
+	for _, a := range args {
+		if _, statErr := os.Stat(a); !utf8.ValidString(a) && statErr != nil {
+			return usagef("argument %q is not UTF-8", a)
+		}
+	}
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if !utf8.ValidString(f.Value.String()) && f.Name != "file" {
+			err = usagef("--%s %q is not UTF-8", f.Name, f.Value.String())
+		}
+	})
+	return err
 }
 
 func (c *cli) json() bool { return c.client.output == "json" }

@@ -248,7 +248,11 @@ func sendRows(ctx context.Context, p *weir.Producer, in rowfile.Reader) error {
 func ingested(stream string, s weir.ProducerStats, took time.Duration) string {
 	text := fmt.Sprintf("%s ingested into %s in %s", rows(s.Appended), stream, took.Round(time.Millisecond))
 	if known := s.Duplicates + s.Skipped; known > 0 {
-		text += fmt.Sprintf("; %s were there already", rows(known))
+		were := "were"
+		if known == 1 {
+			were = "was"
+		}
+		text += fmt.Sprintf("; %s %s there already", rows(known), were)
 	}
 	return text
 }
@@ -262,7 +266,11 @@ func ingestFailed(err error, stream string, f ingestFlags, s weir.ProducerStats)
 	case f.producer != "":
 		again = fmt.Sprintf("run it again with --producer %s: every row counts once", f.producer)
 	}
-	return &hinted{err, fmt.Sprintf("%s are in stream %s; %s", rows(s.Appended+s.Duplicates+s.Skipped), stream, again)}
+	n, are := s.Appended+s.Duplicates+s.Skipped, "are"
+	if n == 1 {
+		are = "is"
+	}
+	return &hinted{err, fmt.Sprintf("%s %s in stream %s; %s", rows(n), are, stream, again)}
 }
 
 // openInput opens a file; - is standard input. size is 0 when it is not known.

@@ -65,7 +65,7 @@ func (c *cli) printPipeline(p *weirv1.Pipeline) error {
 	}
 	field("pipeline", "%s (uid %d)", p.GetName(), p.GetUid())
 	field("state", "%s, incarnation %d, timeline %d", stateName(p.GetState()), p.GetIncarnation(), p.GetTimeline())
-	if f := p.GetFailure(); f != nil {
+	if f := p.GetFailure(); f != nil && p.GetState() == weirv1.PipelineState_PIPELINE_STATE_FAILED {
 		field("failure", "%s", strings.ReplaceAll(f.GetMessage(), "\n", "\n             "))
 		field("", "at %s; weir pipeline resume %s goes on, with --skip-failed-row without that row", timeText(f.GetAt()), p.GetName())
 	}

@@ -1,13 +1,16 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"os"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	weir "github.com/weirdb/weir/clients/go"
+	"github.com/weirdb/weir/dataflow"
 )
 
 func (c *cli) queryCommand() *cobra.Command {
@@ -49,10 +52,22 @@ With -o json: one row per line, then {"cut":…}.`,
 	})
 }
 
-// readFile reads a whole file; - is standard input.
+// readFile reads a whole file of SQL; - is standard input.
 func (c *cli) readFile(name string) ([]byte, error) {
+	var b []byte
+	var err error
 	if name == "-" {
-		return io.ReadAll(c.stdin)
+		b, err = io.ReadAll(c.stdin)
+	} else {
+		b, err = os.ReadFile(name)
 	}
-	return os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	for i, line := range bytes.Split(b, []byte("\n")) {
+		if !utf8.Valid(line) {
+			return nil, dataflow.Errorf(dataflow.ReasonSQLSyntax, "%s, line %d: SQL is UTF-8, and this line is not", name, i+1)
+		}
+	}
+	return b, nil
 }

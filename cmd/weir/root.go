@@ -63,9 +63,11 @@ func (c *cli) root() *cobra.Command {
 last committed cut, or live.
 
 Exit codes: 0 done, 1 refused, 2 wrong usage, 3 not found, 4 try again (unreachable, overloaded, deadline).`,
+		Version:       versionLine(thisVersion()),
 		SilenceErrors: true, SilenceUsage: true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
+	root.SetVersionTemplate("weir {{.Version}}\n")
 	root.AddGroup(&cobra.Group{ID: "data", Title: "Data:"}, &cobra.Group{ID: "manage", Title: "Management:"}, &cobra.Group{ID: "run", Title: "Running Weir:"})
 	root.SetHelpCommandGroupID("run")
 	add := func(group string, cmds ...*cobra.Command) {
@@ -82,7 +84,12 @@ Exit codes: 0 done, 1 refused, 2 wrong usage, 3 not found, 4 try again (unreacha
 
 // verb completes a command: exact arguments, and a body that marks the invocation as begun.
 func (c *cli) verb(cmd *cobra.Command, args cobra.PositionalArgs, body func(ctx context.Context, args []string) error) *cobra.Command {
-	cmd.Args = args
+	cmd.Args = func(cmd *cobra.Command, given []string) error {
+		if err := args(cmd, given); err != nil {
+			return usagef("weir takes this as: %s; %d arguments were given", cmd.UseLine(), len(given))
+		}
+		return nil
+	}
 	cmd.DisableFlagsInUseLine = true
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		c.started = true

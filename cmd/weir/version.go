@@ -17,6 +17,9 @@ import (
 func thisVersion() *weirv1.GetVersionResponse {
 	v := &weirv1.GetVersionResponse{Version: version, GoVersion: runtime.Version(), Api: "v1"}
 	if info, ok := debug.ReadBuildInfo(); ok {
+		if m := info.Main.Version; version == "dev" && m != "" && m != "(devel)" {
+			v.Version = m
+		}
 		for _, s := range info.Settings {
 			if s.Key == "vcs.revision" {
 				v.Commit = s.Value
@@ -24,6 +27,14 @@ func thisVersion() *weirv1.GetVersionResponse {
 		}
 	}
 	return v
+}
+
+func versionLine(v *weirv1.GetVersionResponse) string {
+	line := v.GetVersion()
+	if v.GetCommit() != "" {
+		line += fmt.Sprintf(" (%.12s)", v.GetCommit())
+	}
+	return line + fmt.Sprintf(" %s, api %s", v.GetGoVersion(), v.GetApi())
 }
 
 func (c *cli) versionCommand() *cobra.Command {
@@ -47,11 +58,7 @@ func (c *cli) versionCommand() *cobra.Command {
 				}
 				continue
 			}
-			fmt.Fprintf(c.stdout, "%s %s", map[bool]string{true: "server: weir", false: "weir"}[i == 1], v.GetVersion())
-			if v.GetCommit() != "" {
-				fmt.Fprintf(c.stdout, " (%.12s)", v.GetCommit())
-			}
-			fmt.Fprintf(c.stdout, " %s, api %s\n", v.GetGoVersion(), v.GetApi())
+			fmt.Fprintf(c.stdout, "%sweir %s\n", map[bool]string{true: "server: ", false: ""}[i == 1], versionLine(v))
 		}
 		return nil
 	})

@@ -122,7 +122,7 @@ func (n namer) pipeline(p *Pipeline) *weirv1.Pipeline {
 		Timeline: uint64(p.Timeline), Incarnation: uint64(p.Incarnation), Tables: p.Tables, Streams: p.Streams,
 		CreatedAt: timestamp(p.CreatedAt), Cut: n.cut(p.Cut),
 	}
-	if f := p.Failure; f != nil {
+	if f := p.Failure; f != nil && p.State == dataflow.PipelineFailed { // what it once failed with says nothing of now
 		m.Failure = &weirv1.PipelineFailure{
 			Reason: string(f.Reason), Message: f.Message, At: timestamp(f.At), View: f.View, Line: uint32(max(f.Line, 0)),
 			Column: uint32(max(f.Column, 0)), HasRow: f.HasRow, Incarnation: uint64(f.Incarnation),

@@ -149,8 +149,11 @@ func (g *Gateway) routes() (http.Handler, error) {
 		{"POST", "/v1/streams/{stream}/rows", g.append},
 		{"GET", "/v1/streams/{stream}/rows", g.readStream},
 		{"GET", "/healthz", alive},
+		{"HEAD", "/healthz", alive},
 		{"GET", "/livez", alive},
+		{"HEAD", "/livez", alive},
 		{"GET", "/readyz", g.readyz},
+		{"HEAD", "/readyz", g.readyz},
 		{"GET", "/openapi.json", func(w http.ResponseWriter, _ *http.Request, _ map[string]string) {
 			w.Header().Set("Content-Type", "application/json")
 			send(w, openAPI)

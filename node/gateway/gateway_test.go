@@ -325,6 +325,25 @@ func (e *endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
+func TestURLsThatAreNotUTF8AreRefused(t *testing.T) {
+	h := start(t)
+	for _, path := range []string{
+		"/v1/pipelines/%ff", "/v1/pipelines/p/tables/t/rows/%ff", "/v1/pipelines/p/tables/t/rows:get?key=%ff", "/v1/streams/%c3",
+		"/v1/pipelines/p/checkpoints?%ff=1",
+	} {
+		h.refused(h.do("GET", path, "", nil), 400, dataflow.ReasonRequestInvalid, "")
+	}
+}
+
+func TestHealthIsAnsweredWithoutABody(t *testing.T) {
+	h := start(t)
+	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
+		if r := h.do("HEAD", path, "", nil); r.status != 200 {
+			t.Errorf("HEAD %s: %d", path, r.status)
+		}
+	}
+}
+
 func TestBodiesOfWrongTypeOrSizeAreRefused(t *testing.T) {
 	h := start(t)
 	for _, c := range []struct{ path, ct string }{

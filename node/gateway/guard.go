@@ -3,12 +3,15 @@ package gateway
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net/http"
+	"net/url"
 	"runtime/debug"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"google.golang.org/genproto/googleapis/rpc/code"
 
@@ -34,6 +37,10 @@ func (g *Gateway) guard(next http.Handler) http.Handler {
 			g.cfg.Logger.ErrorContext(r.Context(), "http request panicked", "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
 			writeError(w, dataflow.Errorf(dataflow.ReasonInternal, "internal error; the server's log has more"), 0)
 		}()
+		if why := checkText(r); why != "" {
+			writeError(w, dataflow.Errorf(dataflow.ReasonRequestInvalid, "%s", why), 0)
+			return
+		}
 		if r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodDelete {
 			r.Body = http.NoBody // a body here means nothing
 		} else if !readBody(w, r) {
@@ -41,6 +48,29 @@ func (g *Gateway) guard(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// checkText returns why a request's URL is refused, or "": names and values are text, which gRPC refuses to carry in
+// another encoding. A query string that is not well formed is left to those who read it.
+func checkText(r *http.Request) string {
+	if !utf8.ValidString(r.URL.Path) {
+		return "the path is not UTF-8 once it is decoded"
+	}
+	values, _ := url.ParseQuery(r.URL.RawQuery) // what could be parsed
+	for name, all := range values {
+		if !utf8.ValidString(name) {
+			return "the name of a parameter is not UTF-8 once it is decoded"
+		}
+		for _, v := range all {
+			if !utf8.ValidString(v) {
+				return fmt.Sprintf("parameter %.60q is not UTF-8 once it is decoded", name)
+			}
+		}
+	}
+	if !utf8.ValidString(r.Header.Get("Idempotency-Key")) {
+		return "the header Idempotency-Key is not UTF-8"
+	}
+	return ""
 }
 
 // takesRows reports whether a path takes rows, which may be NDJSON and many.
@@ -94,12 +124,12 @@ func checkType(r *http.Request, rows bool) string {
 	switch {
 	case err == nil && (typ == "application/json" || typ == "application/x-www-form-urlencoded"):
 		return ""
-	case err == nil && rows && (typ == "application/x-ndjson" || typ == "application/jsonl"):
+	case err == nil && rows && (typ == "application/x-ndjson" || typ == "application/ndjson" || typ == "application/jsonl"):
 		return ""
 	case rows:
-		return "bodies are application/json or application/x-ndjson"
+		return fmt.Sprintf("a body of type %.60q is not taken here: send application/json, application/x-ndjson, application/ndjson or application/jsonl", ct)
 	}
-	return "bodies are application/json"
+	return fmt.Sprintf("a body of type %.60q is not taken here: send application/json", ct)
 }
 
 // httpStatus maps a code to HTTP as google.rpc.Code has it.

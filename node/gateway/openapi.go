@@ -131,7 +131,7 @@ func describeRows(paths object) error {
 		if err != nil {
 			return err
 		}
-		op["consumes"] = []any{"application/json", "application/x-ndjson"}
+		op["consumes"] = []any{"application/json", "application/x-ndjson", "application/ndjson", "application/jsonl"}
 		op["parameters"] = append(pathParams("stream"),
 			object{"name": "Idempotency-Key", "in": "header", "type": "string", "description": "Makes the append retryable."},
 			param("previous_token", "string", "The new token covers this one too."),

@@ -50,6 +50,8 @@ const (
 	onceCrash  = 2
 	// recoverPoll is short, because recovering takes milliseconds and the step back is to be seen.
 	recoverPoll = time.Millisecond
+	// crashRetry bounds how long a crash waits for the pipeline to run again.
+	crashRetry = 5 * time.Second
 )
 
 // demo is one run.
@@ -116,7 +118,7 @@ func (d *demo) run(ctx context.Context, srv *server) (Result, error) {
 	}
 	limit := uint64(0)
 	if d.cfg.Once {
-		limit = uint64(float64(d.cfg.Rate) * d.cfg.Duration.Seconds())
+		limit = max(1, uint64(float64(d.cfg.Rate)*d.cfg.Duration.Seconds()))
 	}
 	d.send = startSender(ctx, p, newGenerator(uint64(time.Now().UnixNano()), p.Schema()), d.cfg.Rate, limit)
 	loopErr := d.loop(ctx, srv, limit)
@@ -126,10 +128,8 @@ func (d *demo) run(ctx context.Context, srv *server) (Result, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
 	closeErr := p.Close(ctx)
-	if err := errors.Join(loopErr, sendErr, closeErr); err != nil {
-		return Result{}, err
-	}
-	return d.verdict(ctx, p.Token())
+	r, err := d.verdict(ctx, p.Token())
+	return r, errors.Join(loopErr, sendErr, closeErr, err)
 }
 
 // deploy deploys the file and notes what an earlier run has left in the table.
@@ -146,6 +146,9 @@ func (d *demo) deploy(ctx context.Context) error {
 		}
 		if before.cut.GetBehindRows() == 0 {
 			d.before = before
+			if before.total > 0 {
+				d.out.note(fmt.Sprintf("earlier runs left %d rows here, which these lines count too", before.total))
+			}
 			return nil
 		}
 		if err := sleep(ctx, frameEvery); err != nil {
@@ -169,6 +172,7 @@ func (d *demo) loop(ctx context.Context, srv *server, limit uint64) error {
 		over = t.C
 	}
 	hold := time.Now().Add(d.cfg.Duration + settleTime)
+	sent := d.send.done
 	for {
 		select {
 		case <-ctx.Done():
@@ -192,11 +196,14 @@ func (d *demo) loop(ctx context.Context, srv *server, limit uint64) error {
 			if err := d.out.draw(f, true); err != nil {
 				return err
 			}
-		case <-d.send.done:
-			if d.send.err != nil || !d.cfg.Once || d.crashes >= onceCrash {
+			if sent == nil && (c.err != nil || d.crashAgain(ctx)) {
+				return c.err
+			}
+		case <-sent:
+			sent = nil
+			if d.send.err != nil || !d.cfg.Once || d.crashAgain(ctx) {
 				return d.send.err
 			}
-			return fmt.Errorf("everything was sent after %d crashes of %d", d.crashes, onceCrash)
 		case <-tick.C:
 			f := d.observe(ctx)
 			if err := d.out.draw(f, d.cfg.Once || d.cfg.Screen); err != nil {
@@ -238,6 +245,18 @@ func (d *demo) crashInMidStream(ctx context.Context, f frame, limit uint64) {
 	}
 }
 
+// crashAgain makes the crashes that a short run had no time for, once everything is sent. It returns true when they have
+// all been made.
+func (d *demo) crashAgain(ctx context.Context) (done bool) {
+	if d.crashes >= onceCrash {
+		return true
+	}
+	if !d.crashing {
+		d.crash(ctx)
+	}
+	return false
+}
+
 // crash fails the dataflow, once at a time, and reports when the next incarnation runs.
 func (d *demo) crash(ctx context.Context) {
 	if d.crashing {
@@ -256,6 +275,9 @@ func (d *demo) crash(ctx context.Context) {
 // crashAndWait crashes the dataflow and reads the live counts as soon as its next incarnation has some.
 func (d *demo) crashAndWait(ctx context.Context) crash {
 	old, err := d.w.FailPipeline(ctx, pipeline)
+	for began := time.Now(); dataflow.ReasonOf(err) == dataflow.ReasonPipelineState && time.Since(began) < crashRetry && sleep(ctx, recoverPoll) == nil; {
+		old, err = d.w.FailPipeline(ctx, pipeline) // it is just about to have recovered from the last one
+	}
 	if err != nil {
 		return crash{err: err}
 	}
@@ -290,13 +312,13 @@ func (d *demo) observe(ctx context.Context) frame {
 	ctx, cancel := context.WithTimeout(ctx, lineEvery)
 	defer cancel()
 	var f frame
-	f.truth, f.sent = d.send.truth()
+	f.committed, f.committedErr = readCounts(ctx, d.look, dataflow.ReadCommitted)
+	f.live, f.liveErr = readCounts(ctx, d.look, dataflow.ReadUncommitted)
+	f.truth, f.sent = d.send.truth() // after the others, so that it is never less than they are
 	for page, n := range d.before.byPage {
 		f.truth[page] += n
 	}
 	f.total = f.sent + d.before.total
-	f.committed, f.committedErr = readCounts(ctx, d.look, dataflow.ReadCommitted)
-	f.live, f.liveErr = readCounts(ctx, d.look, dataflow.ReadUncommitted)
 	if f.live != nil {
 		d.highest = max(d.highest, f.live.total)
 	}
@@ -320,12 +342,9 @@ func (d *demo) verdict(ctx context.Context, token string) (Result, error) {
 		return Result{}, err
 	}
 	truth, sent := d.send.truth()
-	if err := d.out.draw(d.observe(ctx), true); err != nil {
-		return Result{}, err
-	}
 	r := compare(truth, sent, d.before, now)
 	r.Crashes = d.crashes
-	return r, nil
+	return r, d.out.draw(d.observe(ctx), true)
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

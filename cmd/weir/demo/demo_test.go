@@ -3,9 +3,11 @@ package demo
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"regexp"
 	"strings"
 	"sync"
@@ -195,5 +197,30 @@ func TestInterruptedDemoStillAccountsForEveryRow(t *testing.T) {
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)
+	}
+}
+
+func TestShortRunsCrashTwiceAndAccountForEveryRow(t *testing.T) {
+	for _, c := range []Config{{Rate: 1, Duration: 100 * time.Millisecond}, {Rate: 50_000, Duration: 200 * time.Millisecond}} {
+		c.Dir, c.Once, c.Out, c.Program = t.TempDir(), true, io.Discard, "weir"
+		if r, err := Run(t.Context(), c); err != nil || !r.Exact() || r.Sent == 0 || r.Crashes != onceCrash {
+			t.Errorf("%d rows per second for %s: %v, %v", c.Rate, c.Duration, r, err)
+		}
+	}
+}
+
+// brokenPipe fails like an output whose reader has gone.
+type brokenPipe struct{}
+
+func (brokenPipe) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+func TestNothingIsLeftWhenTheOutputIsGone(t *testing.T) {
+	tmp := t.TempDir()
+	t.Setenv("TMPDIR", tmp)
+	if _, err := Run(t.Context(), Config{Rate: 1, Out: brokenPipe{}, Program: "weir"}); !errors.Is(err, io.ErrClosedPipe) {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(tmp); err != nil || len(left) > 0 {
+		t.Errorf("left %v, %v", left, err)
 	}
 }

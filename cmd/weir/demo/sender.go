@@ -50,23 +50,22 @@ func (s *sender) run(ctx context.Context) error {
 		case <-tick.C:
 		}
 		due := float64(s.rate) * time.Since(start).Seconds()
-		n, more := s.room(int(due - offered))
+		whole := int(due - offered)
+		n, more := s.room(whole)
 		if !more {
 			return nil
 		}
-		offered = due
+		offered += float64(whole)
 		if n <= 0 {
 			continue
 		}
 		s.mu.Lock()
 		b := s.mu.gen.batch(n)
+		s.mu.gen.add(b) // before they are sent: no count may be ahead of what was sent
 		s.mu.Unlock()
 		if err := s.p.Append(ctx, b); err != nil {
 			return err
 		}
-		s.mu.Lock()
-		s.mu.gen.add(b)
-		s.mu.Unlock()
 	}
 }
 
