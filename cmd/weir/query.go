@@ -45,6 +45,9 @@ With -o json: one row per line, then {"cut":…}.`,
 			return err
 		}
 		r, err := w.Query(ctx, sql, o)
+		if dataflow.ReasonOf(err) == dataflow.ReasonTableNotFound {
+			return &hinted{err, "weir table list names the tables; weir stream read shows a stream's rows, and a plain VIEW keeps none"}
+		}
 		if err != nil {
 			return err
 		}
