@@ -78,6 +78,9 @@ func (c *cli) addClientFlags(cmd *cobra.Command) {
 // clientVerb completes a command that talks to a server.
 func (c *cli) clientVerb(cmd *cobra.Command, args cobra.PositionalArgs, body func(ctx context.Context, w *weir.Client, args []string) error) *cobra.Command {
 	c.addClientFlags(cmd)
+	if use := strings.Fields(cmd.Use); len(use) > 1 {
+		cmd.ValidArgsFunction = c.completeNames(use[1])
+	}
 	return c.verb(cmd, args, func(ctx context.Context, args []string) (err error) {
 		if c.client.timeout < 0 {
 			return usagef("--timeout %s is negative", c.client.timeout)

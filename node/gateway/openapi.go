@@ -142,6 +142,7 @@ func describeRows(paths object) error {
 		return err
 	}
 	read1["produces"] = []any{"application/x-ndjson"}
+	read1["description"] = `One row with shard, offset and append time per line; the last line is {"end":true,…}, or {"error":…} when the answer broke off.`
 	return nil
 }
 
