@@ -273,7 +273,7 @@ func (k *keyed) emit(ctx context.Context) error {
 		// not counted, because the count is of rows of streams.
 		b, failed := rt.compute(out, nil)
 		if len(failed) > 0 && k.run.cfg.OnError == dataflow.OnErrorFail {
-			return &RowFailure{View: rt.viewName(), Line: failed[0].At.Line, Column: failed[0].At.Column, Text: rowText(out.Schema, out.Row(failed[0].Row)), Err: failed[0].Err}
+			return &RowFailure{View: rt.viewName(), Line: failed[0].At.Line, Column: failed[0].At.Column, Text: rowText(out, failed[0].Row), Err: failed[0].Err}
 		}
 		if b.N == 0 {
 			continue
@@ -346,12 +346,14 @@ func (k *keyed) keyText(encoded []byte) string {
 	if err != nil {
 		return fmt.Sprintf("key %x", encoded)
 	}
-	return rowText(k.stage.Key, row)
+	b := batch.NewBatch(k.stage.Key)
+	b.AppendRow(row)
+	return rowText(b, 0)
 }
 
 // foldFailure names the row that an aggregate could not take.
 func (k *keyed) foldFailure(b *batch.Batch, row int, err error) error {
-	f := &RowFailure{View: k.name(), Text: rowText(b.Schema, b.Row(row)), Err: asError(err)}
+	f := &RowFailure{View: k.name(), Text: rowText(b, row), Err: asError(err)}
 	for name, id := range k.run.cfg.Streams {
 		if id == b.Stream && b.Stream != 0 {
 			f.Stream, f.Row = name, dataflow.SourceRow{Stream: b.Stream, Shard: b.Shard, Offset: b.OffsetOf(row)}

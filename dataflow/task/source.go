@@ -326,7 +326,7 @@ func (s *source) rowFailure(rt *route, b *batch.Batch, f operator.RowError) erro
 	return &RowFailure{
 		View: rt.viewName(), Line: f.At.Line, Column: f.At.Column, Stream: s.stream.Name,
 		Row:  dataflow.SourceRow{Stream: s.at.Stream, Shard: s.at.Shard, Offset: b.OffsetOf(f.Row)},
-		Text: rowText(b.Schema, b.Row(f.Row)), Err: f.Err,
+		Text: rowText(b, f.Row), Err: f.Err,
 	}
 }
 
@@ -334,15 +334,14 @@ func (s *source) rowFailure(rt *route, b *batch.Batch, f operator.RowError) erro
 const maxRowText = 512
 
 // rowText prints a row as a JSON object for a message.
-func rowText(schema dataflow.Schema, row dataflow.Row) string {
+func rowText(b *batch.Batch, row int) string {
 	out := []byte{'{'}
-	for i, v := range row {
+	for i, c := range b.Schema {
 		if i > 0 {
 			out = append(out, ',')
 		}
-		out = expr.AppendJSON(out, dataflow.Text(schema[i].Name), expr.JSONOptions{})
-		out = append(out, ':')
-		out = expr.AppendJSON(out, v, expr.JSONOptions{})
+		out = append(expr.AppendTextJSON(out, c.Name), ':')
+		out = expr.AppendCellJSON(out, b.Cols[i], row, false)
 		if len(out) > maxRowText {
 			return strings.ToValidUTF8(string(out[:maxRowText]), "") + "…" // the cut may fall into a character
 		}

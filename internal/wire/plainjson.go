@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/weirdb/weir/dataflow/expr"
 	weirv1 "github.com/weirdb/weir/proto/weir/v1"
 )
 
@@ -102,7 +103,7 @@ func appendScalar(dst []byte, f protoreflect.FieldDescriptor, v protoreflect.Val
 	case protoreflect.BytesKind:
 		return appendBytes(dst, f, v.Bytes())
 	case protoreflect.FloatKind, protoreflect.DoubleKind:
-		return appendDoubleJSON(dst, v.Float())
+		return expr.AppendDoubleJSON(dst, v.Float())
 	case protoreflect.Uint32Kind, protoreflect.Uint64Kind, protoreflect.Fixed32Kind, protoreflect.Fixed64Kind:
 		return strconv.AppendUint(dst, v.Uint(), 10)
 	default:
