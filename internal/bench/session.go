@@ -106,19 +106,35 @@ func (s *session) fill(ctx context.Context) error {
 }
 
 // maximum sends as fast as possible for a time and waits until the rows are processed: the rows per second are the most
-// that the node sustains with its plan.
+// that the node sustains with its plan. What was sent before is waited for first.
 func (s *session) maximum(ctx context.Context, d time.Duration) (rate float64, err error) {
 	s.r.progress("maximum rate")
+	if err := s.settle(ctx); err != nil {
+		return 0, err
+	}
 	before, began := s.load.rows, time.Now()
 	if err := s.send(ctx, d); err != nil {
 		return 0, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
-	defer cancel()
-	if _, err := s.client.WaitProcessed(ctx, s.producer.Token()); err != nil {
+	if err := s.settle(ctx); err != nil {
 		return 0, err
 	}
 	return float64(s.load.rows-before) / time.Since(began).Seconds(), nil
+}
+
+// settle waits until everything that was sent is acknowledged and processed.
+func (s *session) settle(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	if err := s.producer.Flush(ctx); err != nil {
+		return err
+	}
+	token := s.producer.Token()
+	if token == "" {
+		return nil // nothing was sent
+	}
+	_, err := s.client.WaitProcessed(ctx, token)
+	return err
 }
 
 // check ends the run: everything sent is acknowledged, committed once, and adds up (B2).
