@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"strconv"
 	"time"
@@ -67,7 +68,7 @@ func openStorage(ctx context.Context, cfg *Config, phases *phase.Recorder) (open
 	}()
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	if err := makeDir(cfg.FS, cfg.DataDir); err != nil {
+	if err := vfs.MkdirDurable(cfg.FS, cfg.DataDir); err != nil {
 		return nil, fmt.Errorf("make the data directory: %w", err)
 	}
 	if s.lock, err = cfg.FS.Lock(cfg.FS.PathJoin(cfg.DataDir, "LOCK")); err != nil {
@@ -91,8 +92,8 @@ func openStorage(ctx context.Context, cfg *Config, phases *phase.Recorder) (open
 // identify reads node.json, or writes it into a new directory.
 func (s *storage) identify(cfg *Config) error {
 	path := cfg.FS.PathJoin(cfg.DataDir, "node.json")
-	b, err := readFile(cfg.FS, path)
-	if errors.Is(err, errNotExist) {
+	b, err := vfs.ReadFile(cfg.FS, path)
+	if errors.Is(err, fs.ErrNotExist) {
 		if err := refuseForeign(cfg.FS, cfg.DataDir); err != nil {
 			return err
 		}
@@ -100,7 +101,7 @@ func (s *storage) identify(cfg *Config) error {
 		if err != nil {
 			return err
 		}
-		return writeFile(cfg.FS, cfg.DataDir, path, append(b, '\n'))
+		return vfs.WriteFile(cfg.FS, path, append(b, '\n'))
 	}
 	if err != nil {
 		return err
@@ -138,7 +139,7 @@ func refuseForeign(f vfs.FS, dir string) error {
 // openMeta opens the meta log and waits until it leads and has applied what was committed.
 func (s *storage) openMeta(ctx context.Context, cfg *Config) error {
 	dir := cfg.FS.PathJoin(cfg.DataDir, "meta")
-	if err := makeDir(cfg.FS, dir); err != nil {
+	if err := vfs.MkdirDurable(cfg.FS, dir); err != nil {
 		return err
 	}
 	var log raftlog.LogStore
@@ -222,7 +223,7 @@ func (s *storage) openShards(ctx context.Context, cfg *Config) error {
 
 func (s *storage) openShard(ctx context.Context, cfg *Config, id dataflow.ShardID) (*worker.Shard, error) {
 	dir := cfg.FS.PathJoin(cfg.DataDir, "shards", fmt.Sprintf("%04d", id))
-	if err := makeDir(cfg.FS, dir); err != nil {
+	if err := vfs.MkdirDurable(cfg.FS, dir); err != nil {
 		return nil, err
 	}
 	sh := &worker.Shard{ID: id}

@@ -212,7 +212,7 @@ func (s *store) markMade(parent string) error {
 	if err != nil {
 		return fmt.Errorf("make %s: %w", madeFile, err)
 	}
-	if err := errors.Join(f.Sync(), f.Close(), syncDir(s.fs, parent)); err != nil {
+	if err := errors.Join(f.Sync(), f.Close(), vfs.SyncDir(s.fs, parent)); err != nil {
 		return fmt.Errorf("make %s: %w", madeFile, err)
 	}
 	return nil
@@ -221,8 +221,8 @@ func (s *store) markMade(parent string) error {
 // prepare makes the directories durable and removes what an interrupted merge has left.
 func (s *store) prepare(dirs ...string) error {
 	for _, dir := range append(dirs, s.scratch) {
-		if err := makeDir(s.fs, dir); err != nil {
-			return fmt.Errorf("make %s: %w", dir, err)
+		if err := vfs.MkdirDurable(s.fs, dir); err != nil {
+			return err
 		}
 	}
 	left, err := s.fs.List(s.scratch)
@@ -235,28 +235,6 @@ func (s *store) prepare(dirs ...string) error {
 		}
 	}
 	return nil
-}
-
-// makeDir makes a directory, and those above it that are not there, durably.
-func makeDir(fs vfs.FS, dir string) error {
-	parent := fs.PathDir(dir)
-	if _, err := fs.Stat(parent); err != nil && parent != dir {
-		if err := makeDir(fs, parent); err != nil {
-			return err
-		}
-	}
-	if err := fs.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	return syncDir(fs, parent)
-}
-
-func syncDir(fs vfs.FS, dir string) error {
-	d, err := fs.OpenDir(dir)
-	if err != nil {
-		return fmt.Errorf("open directory %s: %w", dir, err)
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // loadHeader checks that the store belongs to the shard. A new store gets its header.
