@@ -37,7 +37,25 @@ func (f parkFS) OpenDir(name string) (vfs.File, error) {
 // Create implements vfs.FS.
 func (f parkFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	file, err := f.FS.Create(name, c)
+	if err == nil && isRoot(f.FS.PathBase(name)) {
+		f.syncDirOf(name)
+	}
 	return f.wrap(name, file, err)
+}
+
+// isRoot reports whether a file is one that the others are found from: a manifest, or the marker that names it.
+func isRoot(base string) bool {
+	return strings.HasPrefix(base, "MANIFEST-") || strings.HasPrefix(base, "marker.")
+}
+
+// syncDirOf makes a new name durable. Pebble makes a manifest, then a marker that names it, then removes the old marker,
+// and syncs the directory once at the end: it counts on names becoming durable in the order of their making, which file
+// systems do and POSIX does not promise.
+func (f parkFS) syncDirOf(name string) {
+	dir, err := f.FS.OpenDir(f.FS.PathDir(name))
+	f.park("open the directory of", name, err)
+	f.park("sync the directory of", name, dir.Sync())
+	f.park("close the directory of", name, dir.Close())
 }
 
 // ReuseForWrite implements vfs.FS.
