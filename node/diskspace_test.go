@@ -68,7 +68,7 @@ CREATE MATERIALIZED VIEW v AS SELECT k, count(*) AS n FROM s GROUP BY k;
 
 	free.Store(total / 2)
 	for t.Context().Err() == nil {
-		if code, body = refused(); code == 200 {
+		if code, _ = refused(); code == 200 {
 			break
 		}
 	}
