@@ -77,7 +77,8 @@ func TestNothingIsLostOrDoubledWhenTheServerIsKilled(t *testing.T) {
 	}
 	if n >= longRun {
 		for _, p := range phase.All() {
-			if r.hits[p] == 0 {
+			// Handing a cut to the replicas takes microseconds: a few kills of hundreds fall into it, and once none may.
+			if r.hits[p] == 0 && p != phase.Publish {
 				t.Errorf("no kill fell into the phase %s", p)
 			}
 		}
