@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/internal/phase"
 	"github.com/weirdb/weir/node/api"
 	"github.com/weirdb/weir/node/catalog"
@@ -147,9 +146,6 @@ func (n *Node) GRPCAddr() string { return n.grpcListener.Addr().String() }
 
 // HTTPAddr returns where the node listens for HTTP.
 func (n *Node) HTTPAddr() string { return n.httpListener.Addr().String() }
-
-// Group returns the group's id.
-func (n *Node) Group() (dataflow.GroupID, error) { return n.storage.groupID() }
 
 // Run serves until ctx ends or a part fails, then drains: it stops taking calls first, and the tasks last, so that calls
 // under way still find what they read. Close must follow.

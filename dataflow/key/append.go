@@ -94,14 +94,6 @@ func PrefixEnd(p []byte) []byte {
 	return nil
 }
 
-// CheckSize refuses an encoded key over MaxKeyBytes. The error is TOO_LARGE.
-func CheckSize(encoded []byte) error {
-	if len(encoded) > dataflow.MaxKeyBytes {
-		return dataflow.Errorf(dataflow.ReasonTooLarge, "the key has %d bytes; a key may have %d", len(encoded), dataflow.MaxKeyBytes)
-	}
-	return nil
-}
-
 func noKey(t dataflow.Type) string { return fmt.Sprintf("key: no key has a part of type %s", t) }
 
 func appendInt(dst []byte, v int64) []byte {

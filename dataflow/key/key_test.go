@@ -283,15 +283,6 @@ func TestDecodeRefusesWhatIsNotCanonical(t *testing.T) {
 	}
 }
 
-func TestKeysOverTheLimitAreRefused(t *testing.T) {
-	if err := key.CheckSize(make([]byte, dataflow.MaxKeyBytes)); err != nil {
-		t.Fatal(err)
-	}
-	if err := key.CheckSize(make([]byte, dataflow.MaxKeyBytes+1)); dataflow.ReasonOf(err) != dataflow.ReasonTooLarge {
-		t.Fatalf("got %v", err)
-	}
-}
-
 func FuzzDecode(f *testing.F) {
 	all := append([]dataflow.Type{}, keyTypes...)
 	f.Add([]byte{5}, key.AppendValue(nil, dataflow.Numeric(apd.New(-12345, -3))))

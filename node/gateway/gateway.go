@@ -93,9 +93,6 @@ func Open(cfg Config) (*Gateway, error) {
 	return g, nil
 }
 
-// Handler returns the HTTP handler.
-func (g *Gateway) Handler() http.Handler { return g.handler }
-
 // Server returns an HTTP server around the handler, with the timeouts that a public port needs.
 func (g *Gateway) Server() *http.Server {
 	return &http.Server{
