@@ -15,8 +15,8 @@ import (
 const waitSlice = 2 * time.Second
 
 // WaitCommitted waits until a committed cut of every running pipeline that reads the token's streams covers it, and
-// returns the cuts. It waits until ctx ends; then TOKEN_NOT_REACHED. A pipeline that fails meanwhile ends it with
-// PIPELINE_STATE. With names it waits for those pipelines only, whatever their state.
+// returns the cuts. It waits until ctx ends; then TOKEN_NOT_REACHED. A pipeline that fails meanwhile,
+// or has failed before it came so far, ends it with PIPELINE_STATE. With names it waits for those pipelines only, whatever their state.
 func (c *Client) WaitCommitted(ctx context.Context, token string, pipelines ...string) ([]*weirv1.Cut, error) {
 	return c.wait(ctx, weirv1.WaitFor_WAIT_FOR_COMMITTED, token, pipelines)
 }
@@ -58,16 +58,8 @@ func (c *Client) failedPipeline(ctx context.Context, notReached error) error {
 		return nil
 	}
 	p, err := c.GetPipeline(ctx, e.Metadata["pipeline"])
-	if err != nil {
+	if err != nil || p.GetState() != weirv1.PipelineState_PIPELINE_STATE_FAILED {
 		return nil // the next call says more
-	}
-	return FailureOf(p)
-}
-
-// FailureOf returns why a FAILED pipeline has failed, as PIPELINE_STATE; nil for a pipeline in another state.
-func FailureOf(p *weirv1.Pipeline) error {
-	if p.GetState() != weirv1.PipelineState_PIPELINE_STATE_FAILED {
-		return nil
 	}
 	return dataflow.Errorf(dataflow.ReasonPipelineState, "pipeline %s has failed: %s", p.GetName(), p.GetFailure().GetMessage()).
 		WithHint("weir pipeline describe %s", p.GetName()).WithMeta("pipeline", p.GetName())

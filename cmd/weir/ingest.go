@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,7 +15,6 @@ import (
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/batch"
 	"github.com/weirdb/weir/internal/wire"
-	weirv1 "github.com/weirdb/weir/proto/weir/v1"
 )
 
 // ingestFlags are what weir ingest can be told.
@@ -99,12 +97,6 @@ func (c *cli) ingest(ctx context.Context, w *weir.Client, stream, file string, f
 	if err != nil {
 		return errors.Join(err, p.Close(ctx))
 	}
-	var readers map[string]bool
-	if f.wait != "" {
-		if readers, err = activeReaders(ctx, w, stream); err != nil {
-			return errors.Join(err, p.Close(ctx))
-		}
-	}
 	watched := c.watchIngest(ctx, show, p, counted, size)
 	// What was read before a broken row or an interrupt is sent all the same: the next run finds it there.
 	flush, cancel := outlive(ctx, interruptedFlush)
@@ -122,7 +114,11 @@ func (c *cli) ingest(ctx context.Context, w *weir.Client, stream, file string, f
 	}
 	if f.wait != "" && p.Token() != "" {
 		show.set("waiting until the rows are %s", f.wait)
-		if err := waitFor(ctx, w, f.wait, p.Token(), readers); err != nil {
+		wait := w.WaitCommitted
+		if f.wait == "processed" {
+			wait = w.WaitProcessed
+		}
+		if _, err := wait(ctx, p.Token()); err != nil {
 			all := fmt.Sprintf("all rows of the input are in stream %s; only the wait for %s has ended", stream, f.wait)
 			return &hinted{err, all}
 		}
@@ -135,60 +131,6 @@ func (c *cli) ingest(ctx context.Context, w *weir.Client, stream, file string, f
 		return c.printLine(append(wire.AppendStringJSON(line, p.Token()), '}'))
 	}
 	_, err = fmt.Fprintf(c.stdout, "%s\n", ingested(stream, s, time.Since(start)))
-	return err
-}
-
-// activeReaders returns the pipelines that read a stream and are neither stopped nor failed.
-func activeReaders(ctx context.Context, w *weir.Client, stream string) (map[string]bool, error) {
-	all, err := w.ListPipelines(ctx)
-	if err != nil {
-		return nil, err
-	}
-	readers := map[string]bool{}
-	for _, p := range all {
-		switch p.GetState() {
-		case weirv1.PipelineState_PIPELINE_STATE_RUNNING, weirv1.PipelineState_PIPELINE_STATE_RECOVERING:
-			if slices.Contains(p.GetStreams(), stream) {
-				readers[p.GetName()] = true
-			}
-		}
-	}
-	return readers, nil
-}
-
-// waitFor waits until the running pipelines have committed or processed what the token covers. One of the readers that
-// has failed before it came so far is an error, also when it failed before the wait began and is not waited for: most
-// likely a row of this ingest is why.
-func waitFor(ctx context.Context, w *weir.Client, what, token string, readers map[string]bool) error {
-	wait := w.WaitCommitted
-	if what == "processed" {
-		wait = w.WaitProcessed
-	}
-	cuts, err := wait(ctx, token)
-	if err != nil {
-		return err
-	}
-	for _, cut := range cuts {
-		delete(readers, cut.GetPipeline())
-	}
-	if len(readers) == 0 {
-		return nil
-	}
-	all, err := w.ListPipelines(ctx)
-	if err != nil {
-		return err
-	}
-	for _, p := range all {
-		if !readers[p.GetName()] {
-			continue
-		}
-		failed := weir.FailureOf(p)
-		if failed == nil && p.GetState() == weirv1.PipelineState_PIPELINE_STATE_STOPPED {
-			failed = dataflow.Errorf(dataflow.ReasonPipelineState, "pipeline %s was stopped before it had the rows", p.GetName()).
-				WithHint("weir pipeline resume %s", p.GetName())
-		}
-		err = errors.Join(err, failed)
-	}
 	return err
 }
 
