@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/internal/pause"
 )
 
 // retrySafety says when a call may be made again.
@@ -78,7 +79,7 @@ func (c *Client) retryFor(ctx context.Context, d time.Duration, safe retrySafety
 		if time.Now().Add(d).After(deadline) {
 			return err
 		}
-		if ended := sleep(ctx, d); ended != nil {
+		if ended := pause.For(ctx, d); ended != nil {
 			return because(err, ended)
 		}
 	}
@@ -101,16 +102,4 @@ func retryAfter(err error) time.Duration {
 		return e.RetryAfter
 	}
 	return 0
-}
-
-// sleep waits for d or for ctx's end.
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/internal/pause"
 	"github.com/weirdb/weir/internal/wire"
 	weirv1 "github.com/weirdb/weir/proto/weir/v1"
 )
@@ -50,7 +51,7 @@ func (p *Producer) run(ctx context.Context) {
 			p.fail(gaveUp(err, time.Since(failing)))
 			return
 		}
-		_ = sleep(ctx, d) // the loop looks at ctx
+		_ = pause.For(ctx, d) // the loop looks at ctx
 	}
 }
 

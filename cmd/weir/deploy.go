@@ -11,6 +11,7 @@ import (
 
 	weir "github.com/weirdb/weir/clients/go"
 	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/internal/pause"
 	weirv1 "github.com/weirdb/weir/proto/weir/v1"
 )
 
@@ -147,20 +148,9 @@ func (c *cli) awaitCaughtUp(ctx context.Context, w *weir.Client, name string) (*
 			return nil, dataflow.Errorf(dataflow.ReasonPipelineState, "pipeline %s is stopped before it has caught up", name)
 		}
 		show.set("catching up: %s behind", rows(p.GetCut().GetBehindRows()))
-		if err := sleep(ctx, caughtUpPoll); err != nil {
+		if err := pause.For(ctx, caughtUpPoll); err != nil {
 			return nil, dataflow.Errorf(dataflow.ReasonDeadline, "pipeline %s has not caught up in time: %w", name, err)
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/weirdb/weir/cmd/weir/rowfile"
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/batch"
+	"github.com/weirdb/weir/internal/pause"
 	"github.com/weirdb/weir/internal/wire"
 )
 
@@ -141,7 +142,7 @@ const interruptedFlush = 5 * time.Second
 func outlive(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	out, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
-		_ = sleep(out, d) // whichever comes first
+		_ = pause.For(out, d) // whichever comes first
 		cancel()
 	})
 	return out, func() { stop(); cancel() }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	weir "github.com/weirdb/weir/clients/go"
+	"github.com/weirdb/weir/internal/pause"
 )
 
 // countingReader counts what was read.
@@ -33,7 +34,7 @@ func (c *cli) watchIngest(ctx context.Context, show *progress, p *weir.Producer,
 		defer close(done)
 		told := false
 		start := time.Now()
-		for sleep(ctx, progressEvery) == nil {
+		for pause.For(ctx, progressEvery) == nil {
 			s := p.Stats()
 			if s.Trouble != nil {
 				if !told {
@@ -68,7 +69,7 @@ func (c *cli) tellWaiting(ctx context.Context, d time.Duration) (stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if sleep(ctx, waitingAfter) == nil {
+		if pause.For(ctx, waitingAfter) == nil {
 			fmt.Fprintf(c.stderr, "waiting for a server at %s, for up to %s\n", c.client.addr, d)
 		}
 	}()

@@ -2,6 +2,7 @@ package expr
 
 import (
 	"bytes"
+	"cmp"
 
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/batch"
@@ -77,7 +78,7 @@ func compareIntColumns(out []int64, a, b operand, o order) {
 	}
 	if !b.constant() || a.constant() {
 		for i := range out {
-			out[i] = boolInt(o.holds(compareInts(a.int(i), b.int(i))))
+			out[i] = boolInt(o.holds(cmp.Compare(a.int(i), b.int(i))))
 		}
 		return
 	}

@@ -2,6 +2,7 @@ package expr
 
 import (
 	"bytes"
+	"cmp"
 
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/batch"
@@ -188,7 +189,7 @@ func evalGreatest(sign int) func(f *frame) {
 func comparer(t dataflow.Type) func(a *operand, i int, b *operand, j int) int {
 	switch t {
 	case tBool, tInt, tTime:
-		return func(a *operand, i int, b *operand, j int) int { return compareInts(a.int(i), b.int(j)) }
+		return func(a *operand, i int, b *operand, j int) int { return cmp.Compare(a.int(i), b.int(j)) }
 	case tFlt:
 		return func(a *operand, i int, b *operand, j int) int { return compareDoubles(a.flt(i), b.flt(j)) }
 	case tNum:
@@ -199,16 +200,6 @@ func comparer(t dataflow.Type) func(a *operand, i int, b *operand, j int) int {
 		return compareArrays
 	}
 	return func(a *operand, i int, b *operand, j int) int { return bytes.Compare(a.text(i), b.text(j)) }
-}
-
-func compareInts(a, b int64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // compareDoubles orders NaN above all and equal to itself, as PostgreSQL does; -0 equals 0.
@@ -240,5 +231,5 @@ func compareArrays(a *operand, i int, b *operand, j int) int {
 			return c
 		}
 	}
-	return compareInts(int64(at-af), int64(bt-bf))
+	return cmp.Compare(int64(at-af), int64(bt-bf))
 }

@@ -1,23 +1,18 @@
 package expr_test
 
 import (
-	"bytes"
 	"errors"
 	"flag"
 	"fmt"
-	"os"
-	"os/exec"
-	"os/user"
-	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/expr"
+	"github.com/weirdb/weir/internal/testkit/postgres"
 )
 
 var record = flag.Bool("record", false, "record the answers of testdata from a private PostgreSQL 15 (initdb, postgres and psql in PATH)")
@@ -28,9 +23,9 @@ var record = flag.Bool("record", false, "record the answers of testdata from a p
 // -record asks PostgreSQL and rewrites the files; without the flag nothing but the files is needed. Where an answer is
 // the start of an error message, Weir's has to start so. "weir" blocks hold what Weir answers otherwise, or alone.
 func TestPostgres(t *testing.T) {
-	var pg *postgres
+	var pg *postgres.Server
 	if *record {
-		pg = startPostgres(t)
+		pg = postgres.Start(t)
 		if err := flag.Set("rewrite", "true"); err != nil {
 			t.Fatal(err)
 		}
@@ -41,7 +36,7 @@ func TestPostgres(t *testing.T) {
 			answer := answerOf
 			switch {
 			case d.Cmd == "postgres" && pg != nil:
-				answer = pg.answer
+				answer = func(text string) string { return askPostgres(pg, text) }
 			case d.Cmd != "postgres" && d.Cmd != "weir":
 				t.Fatalf("unknown command %s", d.Cmd)
 			}
@@ -89,84 +84,22 @@ func describe(v dataflow.Value) string {
 	return name + " " + expr.FormatValue(v)
 }
 
-// postgres is a private server.
-type postgres struct{ dir string }
-
-func startPostgres(t *testing.T) *postgres {
-	dir, err := os.MkdirTemp("/tmp", "weirpg")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	// PostgreSQL refuses to run as root.
-	var attr *syscall.SysProcAttr
-	if os.Getuid() == 0 {
-		u, err := user.Lookup("nobody")
-		if err != nil {
-			t.Fatal(err)
-		}
-		uid, _ := strconv.Atoi(u.Uid)
-		gid, _ := strconv.Atoi(u.Gid)
-		if err := os.Chown(dir, uid, gid); err != nil {
-			t.Fatal(err)
-		}
-		attr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
-	}
-	data := filepath.Join(dir, "data")
-	run := func(name string, args ...string) *exec.Cmd {
-		cmd := exec.Command(name, args...)
-		cmd.SysProcAttr, cmd.Dir = attr, dir
-		return cmd
-	}
-	if out, err := run("initdb", "-D", data, "-U", "weir", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8").CombinedOutput(); err != nil {
-		t.Fatalf("initdb: %v\n%s", err, out)
-	}
-	server := run("postgres", "-D", data, "-c", "listen_addresses=", "-k", dir, "-c", "timezone=UTC", "-c", "fsync=off")
-	var log bytes.Buffer
-	server.Stderr = &log
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = server.Process.Signal(syscall.SIGINT)
-		_ = server.Wait()
-	})
-	pg := &postgres{dir: dir}
-	for i := 0; ; i++ {
-		out, err := exec.Command("psql", "-h", dir, "-U", "weir", "-d", "postgres", "-c", "select 1").CombinedOutput()
-		if err == nil {
-			return pg
-		}
-		if i == 2000 {
-			t.Fatalf("postgres does not answer: %s\n%s", out, log.String())
-		}
-	}
-}
-
 const pgSep = "\x1f" // between the columns of an answer
-
-func (pg *postgres) psqlArgs() []string {
-	return []string{"-h", pg.dir, "-U", "weir", "-d", "postgres", "-XAtq", "-F", pgSep, "-v", "VERBOSITY=terse"}
-}
 
 // pgQuery asks for the type and the value of an expression.
 func pgQuery(text string) string {
 	return fmt.Sprintf("select pg_typeof(x), x is null, x::text from (select (%s) as x) t", text)
 }
 
-// answer asks the server.
-func (pg *postgres) answer(text string) string {
-	out, _ := exec.Command("psql", append(pg.psqlArgs(), "-c", pgQuery(text))...).CombinedOutput()
+// askPostgres asks the server.
+func askPostgres(pg *postgres.Server, text string) string {
+	out, _ := pg.Psql("-F", pgSep, "-c", pgQuery(text)).CombinedOutput() // what failed is in the output
 	return pgAnswer(string(out))
 }
 
 // pgAnswer describes what psql prints as answerOf does. PostgreSQL's integer is Weir's BIGINT.
 func pgAnswer(out string) string {
-	if _, msg, failed := strings.Cut(out, "ERROR:  "); failed {
-		msg, _, _ = strings.Cut(msg, "\n")
-		if i := strings.LastIndex(msg, " at character "); i >= 0 {
-			msg = msg[:i]
-		}
+	if msg, failed := postgres.ErrorOf(out); failed {
 		return "error: " + pgTypes(msg)
 	}
 	parts := strings.SplitN(strings.TrimSuffix(out, "\n"), pgSep, 3)

@@ -4,9 +4,10 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand"
-	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/weirdb/weir/internal/testkit/postgres"
 )
 
 // TestRandomExpressionsEqualPostgres compares with a PostgreSQL 15 of its own; it runs with -record only.
@@ -14,7 +15,7 @@ func TestRandomExpressionsEqualPostgres(t *testing.T) {
 	if !*record {
 		t.Skip("needs PostgreSQL: -record")
 	}
-	pg := startPostgres(t)
+	pg := postgres.Start(t)
 	seed := rand.Int63()
 	t.Logf("seed %d", seed)
 	g := generator{rand.New(rand.NewSource(seed))}
@@ -25,7 +26,7 @@ func TestRandomExpressionsEqualPostgres(t *testing.T) {
 		exprs[i] = g.expression()
 		fmt.Fprintf(&script, "\\echo %s\n%s;\n", sep, pgQuery(exprs[i]))
 	}
-	cmd := exec.Command("psql", append(pg.psqlArgs(), "-f", "-")...)
+	cmd := pg.Psql("-F", pgSep, "-f", "-")
 	cmd.Stdin = &script
 	out, err := cmd.CombinedOutput()
 	if err != nil {

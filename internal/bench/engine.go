@@ -16,6 +16,7 @@ import (
 
 	weir "github.com/weirdb/weir/clients/go"
 	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/internal/pause"
 	"github.com/weirdb/weir/node"
 	"github.com/weirdb/weir/node/worker"
 )
@@ -90,7 +91,7 @@ func (r *runner) engineCase(ctx context.Context, k keyKind, f *figures) (err err
 	seen := newCuts(c)
 	// Tables fill before anything is measured: until the rings have been round once, some keys are new.
 	for began := time.Now(); rounds(rings) == 0 || time.Since(began) < r.size.settle; {
-		if err := sleep(ctx, 20*time.Millisecond); err != nil {
+		if err := pause.For(ctx, 20*time.Millisecond); err != nil {
 			return err
 		}
 		if time.Since(began) > settleTimeout {
@@ -201,19 +202,8 @@ func (w *cuts) watch(ctx context.Context, d time.Duration) error {
 		if left <= 0 {
 			return nil
 		}
-		if err := sleep(ctx, min(left, cutsEvery)); err != nil {
+		if err := pause.For(ctx, min(left, cutsEvery)); err != nil {
 			return err
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	weir "github.com/weirdb/weir/clients/go"
 	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/internal/pause"
 	"github.com/weirdb/weir/node"
 )
 
@@ -39,7 +40,7 @@ func (r *runner) freshness(ctx context.Context) (err error) {
 		r.progress("freshness %s", f.name)
 		var runs []latencies
 		if err := s.during(ctx, most/2, func(ctx context.Context) error {
-			if err := sleep(ctx, r.size.settle); err != nil {
+			if err := pause.For(ctx, r.size.settle); err != nil {
 				return err
 			}
 			for range r.size.windows {
@@ -77,7 +78,7 @@ func (s *session) ages(ctx context.Context, iso dataflow.Isolation, d time.Durat
 	eg, ctx := errgroup.WithContext(ctx)
 	began := time.Now()
 	for i := 0; time.Duration(i)*agesEvery < d; i++ {
-		if sleep(ctx, time.Until(began.Add(time.Duration(i)*agesEvery))) != nil {
+		if pause.For(ctx, time.Until(began.Add(time.Duration(i)*agesEvery))) != nil {
 			break // eg knows why
 		}
 		eg.Go(func() error {

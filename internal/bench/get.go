@@ -13,6 +13,7 @@ import (
 
 	weir "github.com/weirdb/weir/clients/go"
 	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/internal/pause"
 )
 
 // get measures reads by key while rows come in at half of the maximum.
@@ -167,7 +168,7 @@ func (g *getter) openLoop(ctx context.Context, rate float64, d time.Duration) (l
 	began := time.Now()
 	for i := 0; ; i++ {
 		at := began.Add(time.Duration(float64(i) / rate * float64(time.Second)))
-		if at.Sub(began) >= d || sleep(ctx, time.Until(at)) != nil { // eg knows why ctx has ended
+		if at.Sub(began) >= d || pause.For(ctx, time.Until(at)) != nil { // eg knows why ctx has ended
 			break
 		}
 		due <- at

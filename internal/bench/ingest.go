@@ -9,6 +9,7 @@ import (
 	"time"
 
 	weir "github.com/weirdb/weir/clients/go"
+	"github.com/weirdb/weir/internal/pause"
 	"github.com/weirdb/weir/internal/vfs"
 )
 
@@ -190,7 +191,7 @@ func (s *session) acknowledgements(ctx context.Context, rate float64, d time.Dur
 		defer mu.Unlock()
 		open = append(open, sending{rows, due})
 	})
-	err := errors.Join(sleep(ctx, d), p.stop())
+	err := errors.Join(pause.For(ctx, d), p.stop())
 	if err == nil {
 		err = s.producer.Flush(ctx)
 	}

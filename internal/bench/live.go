@@ -13,6 +13,7 @@ import (
 	weir "github.com/weirdb/weir/clients/go"
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/batch"
+	"github.com/weirdb/weir/internal/pause"
 )
 
 // live measures how long after its acknowledgement an append shows in a live read, while rows come in at half of the
@@ -35,7 +36,7 @@ func (r *runner) live(ctx context.Context) (err error) {
 	var probes []int64
 	r.progress("live")
 	if err := s.during(ctx, most/2, func(ctx context.Context) error {
-		if err := sleep(ctx, r.size.settle); err != nil {
+		if err := pause.For(ctx, r.size.settle); err != nil {
 			return err
 		}
 		for range r.size.windows {
@@ -84,7 +85,7 @@ func (s *session) probe(ctx context.Context, first int64, d time.Duration) (p pr
 	began := time.Now()
 	for i := 0; time.Duration(i)*probesEvery < d; i++ {
 		due := began.Add(time.Duration(i) * probesEvery)
-		if sleep(ctx, time.Until(due)) != nil {
+		if pause.For(ctx, time.Until(due)) != nil {
 			break // eg knows why
 		}
 		key := first + int64(i)

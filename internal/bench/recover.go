@@ -9,6 +9,7 @@ import (
 
 	weir "github.com/weirdb/weir/clients/go"
 	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/internal/pause"
 )
 
 // recover kills the node under load and starts it again at once, and measures from the kill.
@@ -47,7 +48,7 @@ func (r *runner) recoverCase(ctx context.Context, keys uint64, f *figures) (err 
 			if err := s.caughtUp(ctx); err != nil {
 				return err
 			}
-			if err := sleep(ctx, 2*time.Second); err != nil { // checkpoints as usual
+			if err := pause.For(ctx, 2*time.Second); err != nil { // checkpoints as usual
 				return err
 			}
 			r.progress("recover %s: kill %d", f.name, i+1)
@@ -110,7 +111,7 @@ func (s *session) killAndWatch(ctx context.Context) (t recovered, err error) {
 			case err == nil && ok: // other errors are what a node that recovers answers
 				return time.Since(killed), nil
 			}
-			if err := sleep(ctx, recoverLook); err != nil {
+			if err := pause.For(ctx, recoverLook); err != nil {
 				return 0, err
 			}
 		}
@@ -148,7 +149,7 @@ func (s *session) caughtUp(ctx context.Context) error {
 		if age < time.Second {
 			return nil
 		}
-		if err := sleep(ctx, 10*time.Millisecond); err != nil {
+		if err := pause.For(ctx, 10*time.Millisecond); err != nil {
 			return err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 	"go.uber.org/goleak"
 
+	"github.com/weirdb/weir/internal/testkit/postgres"
 	"github.com/weirdb/weir/node/nodetest"
 	weirv1 "github.com/weirdb/weir/proto/weir/v1"
 )
@@ -25,9 +26,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // TestAnswersArePostgreSQLs runs every program of testdata.
 func TestAnswersArePostgreSQLs(t *testing.T) {
-	var pg *postgres
+	var pg *database
 	if *record {
-		pg = startPostgres(t)
+		pg = &database{postgres.Start(t, "client_min_messages=warning")}
 		if err := flag.Set("rewrite", "true"); err != nil {
 			t.Fatal(err)
 		}
@@ -44,7 +45,7 @@ func TestAnswersArePostgreSQLs(t *testing.T) {
 type runner struct {
 	t    *testing.T
 	p    *program
-	pg   *postgres // nil when answers are only compared
+	pg   *database // nil when answers are only compared
 	node *nodetest.Node
 	keys map[string][]string // of each table
 }

@@ -4,72 +4,15 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
-	"os/user"
-	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
+
+	"github.com/weirdb/weir/internal/testkit/postgres"
 )
 
-// postgres is a private server, to record answers.
-type postgres struct {
-	dir string /* of the socket */
-}
-
-func startPostgres(t *testing.T) *postgres {
-	dir, err := os.MkdirTemp("/tmp", "weirpg") // a socket's path must be short
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	var attr *syscall.SysProcAttr
-	if os.Getuid() == 0 { // PostgreSQL refuses to run as root
-		u, err := user.Lookup("nobody")
-		if err != nil {
-			t.Fatal(err)
-		}
-		uid, _ := strconv.Atoi(u.Uid)
-		gid, _ := strconv.Atoi(u.Gid)
-		if err := os.Chown(dir, uid, gid); err != nil {
-			t.Fatal(err)
-		}
-		attr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
-	}
-	command := func(name string, args ...string) *exec.Cmd {
-		cmd := exec.Command(name, args...)
-		cmd.SysProcAttr, cmd.Dir = attr, dir
-		return cmd
-	}
-	data := filepath.Join(dir, "data")
-	if out, err := command("initdb", "-D", data, "-U", "weir", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8").CombinedOutput(); err != nil {
-		t.Fatalf("initdb: %v\n%s", err, out)
-	}
-	server := command("postgres", "-D", data, "-c", "listen_addresses=", "-k", dir, "-c", "timezone=UTC", "-c", "fsync=off",
-		"-c", "client_min_messages=warning")
-	var log bytes.Buffer
-	server.Stderr = &log
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = server.Process.Signal(syscall.SIGINT)
-		_ = server.Wait()
-	})
-	pg := &postgres{dir: dir}
-	for i := 0; ; i++ {
-		_, err := pg.run("SELECT 1")
-		if err == nil {
-			return pg
-		}
-		if i == 2000 {
-			t.Fatalf("postgres does not answer: %v\n%s", err, log.String())
-		}
-	}
-}
+// database is a private PostgreSQL, to record answers.
+type database struct{ *postgres.Server }
 
 // Separators that no answer contains.
 const (
@@ -79,18 +22,13 @@ const (
 )
 
 // run sends statements and returns what psql prints.
-func (pg *postgres) run(script string) (string, error) {
-	cmd := exec.Command("psql", "-h", pg.dir, "-U", "weir", "-d", "postgres", "-XAtq", "-F", unitSep, "-R", recordSep,
-		"-P", "null="+nullText, "-v", "VERBOSITY=terse", "-v", "ON_ERROR_STOP=1", "-f", "-")
+func (pg database) run(script string) (string, error) {
+	cmd := pg.Psql("-F", unitSep, "-R", recordSep, "-P", "null="+nullText, "-v", "ON_ERROR_STOP=1", "-f", "-")
 	cmd.Stdin = strings.NewReader(script)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {
-		if _, m, ok := strings.Cut(errs.String(), "ERROR:  "); ok {
-			m, _, _ = strings.Cut(m, "\n")
-			if i := strings.LastIndex(m, " at character "); i >= 0 {
-				m = m[:i]
-			}
+		if m, ok := postgres.ErrorOf(errs.String()); ok {
 			return "", errors.New(m)
 		}
 		return "", fmt.Errorf("%w: %s", err, errs.String())
@@ -104,7 +42,7 @@ var (
 )
 
 // load makes the program's streams tables, fills them, and makes its views.
-func (pg *postgres) load(t *testing.T, p *program) {
+func (pg database) load(t *testing.T, p *program) {
 	t.Helper()
 	var b strings.Builder
 	b.WriteString("DROP SCHEMA public CASCADE; CREATE SCHEMA public;\n")
@@ -123,7 +61,7 @@ func (pg *postgres) load(t *testing.T, p *program) {
 }
 
 // ask runs a SELECT.
-func (pg *postgres) ask(t *testing.T, sql string) *table {
+func (pg database) ask(t *testing.T, sql string) *table {
 	t.Helper()
 	sql = strings.TrimRight(strings.TrimSpace(sql), ";")
 	desc, err := pg.run(sql + "\n\\gdesc\n")

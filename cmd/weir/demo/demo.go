@@ -12,6 +12,7 @@ import (
 
 	weir "github.com/weirdb/weir/clients/go"
 	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/internal/pause"
 )
 
 //go:embed demo.sql
@@ -151,7 +152,7 @@ func (d *demo) deploy(ctx context.Context) error {
 			}
 			return nil
 		}
-		if err := sleep(ctx, frameEvery); err != nil {
+		if err := pause.For(ctx, frameEvery); err != nil {
 			return fmt.Errorf("wait for the rows of an earlier run: %w", err)
 		}
 	}
@@ -275,7 +276,7 @@ func (d *demo) crash(ctx context.Context) {
 // crashAndWait crashes the dataflow and reads the live counts as soon as its next incarnation has some.
 func (d *demo) crashAndWait(ctx context.Context) crash {
 	old, err := d.w.FailPipeline(ctx, pipeline)
-	for began := time.Now(); dataflow.ReasonOf(err) == dataflow.ReasonPipelineState && time.Since(began) < crashRetry && sleep(ctx, recoverPoll) == nil; {
+	for began := time.Now(); dataflow.ReasonOf(err) == dataflow.ReasonPipelineState && time.Since(began) < crashRetry && pause.For(ctx, recoverPoll) == nil; {
 		old, err = d.w.FailPipeline(ctx, pipeline) // it is just about to have recovered from the last one
 	}
 	if err != nil {
@@ -286,7 +287,7 @@ func (d *demo) crashAndWait(ctx context.Context) crash {
 		if err == nil && live.cut.GetIncarnation() > old {
 			return crash{incarnation: live.cut.GetIncarnation(), live: live}
 		}
-		if err := sleep(ctx, recoverPoll); err != nil {
+		if err := pause.For(ctx, recoverPoll); err != nil {
 			return crash{err: fmt.Errorf("wait for the recovery: %w", err)}
 		}
 	}
@@ -345,15 +346,4 @@ func (d *demo) verdict(ctx context.Context, token string) (Result, error) {
 	r := compare(truth, sent, d.before, now)
 	r.Crashes = d.crashes
 	return r, d.out.draw(d.observe(ctx), true)
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
