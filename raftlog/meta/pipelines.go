@@ -1,6 +1,7 @@
 package meta
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -193,13 +194,7 @@ func (p *Pipeline) resume(skip []dataflow.SourceRow) error {
 }
 
 func compareRows(a, b dataflow.SourceRow) int {
-	if c := compare(a.Stream, b.Stream); c != 0 {
-		return c
-	}
-	if c := compare(a.Shard, b.Shard); c != 0 {
-		return c
-	}
-	return compare(a.Offset, b.Offset)
+	return cmp.Or(cmp.Compare(a.Stream, b.Stream), cmp.Compare(a.Shard, b.Shard), cmp.Compare(a.Offset, b.Offset))
 }
 
 func staleIncarnation(p *Pipeline, got uint64) error {

@@ -1,6 +1,7 @@
 package meta
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -118,7 +119,7 @@ func (p *Pipeline) Floor() *dataflow.CheckpointCommit { return p.Cuts[0] }
 // have been committed once.
 func (p *Pipeline) Cut(n dataflow.CheckpointID) (*dataflow.CheckpointCommit, error) {
 	i, ok := slices.BinarySearchFunc(p.Cuts, n, func(c *dataflow.CheckpointCommit, n dataflow.CheckpointID) int {
-		return compare(c.ID, n)
+		return cmp.Compare(c.ID, n)
 	})
 	if ok {
 		return p.Cuts[i], nil
@@ -227,14 +228,4 @@ func (s *State) claimEnd(p *Pipeline) int64 {
 		}
 	}
 	return end
-}
-
-func compare[T ~uint64 | ~uint32](a, b T) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
