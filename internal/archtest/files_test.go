@@ -20,8 +20,8 @@ const root = "../.."
 // maxLines bounds a file that is not a test. Most are below 500; more than 700 hold a second concept.
 const maxLines = 700
 
-// sleeps names the tests that may wait for the clock, with the reason. Inside synctest.Test, and what a helper runs in
-// it, time is simulated, and sleeping is how a test moves it: that needs no entry.
+// sleeps names the tests that may wait for the clock, with the reason. Inside synctest.Test, also where a function of the
+// package calls it, time is simulated, and sleeping is how a test moves it: that needs no entry.
 var sleeps = map[string]string{}
 
 // sourceFile is one Go file that people write.
