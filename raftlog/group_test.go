@@ -164,12 +164,20 @@ func TestProposedCommandIsAppliedAndAnswered(t *testing.T) {
 }
 
 func TestGroupOfOneElectsItselfQuickly(t *testing.T) {
-	start := time.Now()
-	n := mustOpen(t, vfs.NewCrashableMem(), nil)
-	defer n.close(t)
-	if d := time.Since(start); d > time.Second {
-		t.Errorf("election took %v", d)
-	} else {
-		t.Logf("election took %v", d)
+	const enough = 500 * time.Millisecond
+	var best time.Duration
+	for try := range 10 { // a busy machine can only make it slower
+		start := time.Now()
+		n := mustOpen(t, vfs.NewCrashableMem(), nil)
+		if d := time.Since(start); try == 0 || d < best {
+			best = d
+		}
+		n.close(t)
+		if best <= enough {
+			break
+		}
+	}
+	if best > enough {
+		t.Errorf("the quickest of ten elections took %v", best)
 	}
 }
