@@ -18,18 +18,11 @@ import (
 
 // get measures reads by key while rows come in at half of the maximum.
 func (r *runner) get(ctx context.Context) (err error) {
-	s, err := r.openSession(ctx, "get", loadSQL, nil, r.size.keys)
+	s, most, err := r.openFilled(ctx, "get", r.size.keys)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	if err := s.fill(ctx); err != nil {
-		return err
-	}
-	most, err := s.maximum(ctx, 2*r.size.window)
-	if err != nil {
-		return err
-	}
 	var found []*figures
 	err = s.during(ctx, most/2, func(ctx context.Context) error {
 		for _, iso := range []dataflow.Isolation{dataflow.ReadCommitted, dataflow.ReadUncommitted} {

@@ -19,18 +19,11 @@ import (
 // live measures how long after its acknowledgement an append shows in a live read, while rows come in at half of the
 // maximum.
 func (r *runner) live(ctx context.Context) (err error) {
-	s, err := r.openSession(ctx, "live", loadSQL, nil, r.size.keys/10)
+	s, most, err := r.openFilled(ctx, "live", r.size.keys/10)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	if err := s.fill(ctx); err != nil {
-		return err
-	}
-	most, err := s.maximum(ctx, 2*r.size.window)
-	if err != nil {
-		return err
-	}
 	f := &figures{bench: "live", name: fmt.Sprintf("keys=%d", s.load.keys)}
 	var acks, visible []latencies
 	var probes []int64

@@ -30,18 +30,11 @@ func (r *runner) recover(ctx context.Context) error {
 }
 
 func (r *runner) recoverCase(ctx context.Context, keys uint64, f *figures) (err error) {
-	s, err := r.openSession(ctx, "recover", loadSQL, nil, keys)
+	s, most, err := r.openFilled(ctx, "recover", keys)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	if err := s.fill(ctx); err != nil {
-		return err
-	}
-	most, err := s.maximum(ctx, 2*r.size.window)
-	if err != nil {
-		return err
-	}
 	var committed, live, fresh []float64
 	if err := s.during(ctx, most/2, func(ctx context.Context) error {
 		for i := range r.size.windows {

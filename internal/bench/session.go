@@ -59,6 +59,20 @@ func (r *runner) openSession(ctx context.Context, profileName, sql string, optio
 	return s, err
 }
 
+// openFilled opens a session over the load's plan with a row of state per key, and finds out the most that it sustains.
+func (r *runner) openFilled(ctx context.Context, profileName string, keys uint64) (s *session, most float64, err error) {
+	if s, err = r.openSession(ctx, profileName, loadSQL, nil, keys); err != nil {
+		return nil, 0, err
+	}
+	if err = s.fill(ctx); err == nil {
+		most, err = s.maximum(ctx, 2*r.size.window)
+	}
+	if err != nil {
+		return nil, 0, errors.Join(err, s.close())
+	}
+	return s, most, nil
+}
+
 // closeTimeout bounds how long a producer may still flush: after a good run there is nothing left, after a failure nothing
 // to hope for.
 const closeTimeout = 5 * time.Second
