@@ -7,7 +7,8 @@ dir=$(mktemp -d)
 trap 'kill $(jobs -p) 2>/dev/null || true; wait; rm -rf "$dir"' EXIT
 cd "$dir"
 ln -s "$repo/bin" bin
-sed -n '/^## Count the words/,/^## [^C]/p' "$repo/README.md" | sed -n '/^```$/,/^```$/p' | grep -v '^```\|^go build' >commands.sh
+sed -n '/^## Count the words/,/^## [^C]/p' "$repo/README.md" | sed -n '/^```$/,/^```$/p' | grep -v '^```\|^go build' | sed "s#/tmp/#$dir/#g" >commands.sh
+command -v curl >/dev/null || curl() { echo "there is no curl here: $*"; }
 source ./commands.sh
 book=$(go env GOROOT)/src/testdata/Isaac.Newton-Opticks.txt
 want=$(tr A-Z a-z <"$book" | grep -oE '[a-z0-9]+' | grep -cx light)
