@@ -39,9 +39,9 @@ type flatLive struct {
 	s *flatStore
 }
 
-func (l flatLive) Get(_ dataflow.StageID, _ dataflow.ShardID, k, dst []byte) ([]byte, bool) {
+func (l flatLive) Get(_ dataflow.StageID, _ dataflow.ShardID, k, dst []byte) ([]byte, bool, error) {
 	val, ok := l.s.values[string(k)]
-	return append(dst, val...), ok
+	return append(dst, val...), ok, nil
 }
 
 func benchWorld(b *testing.B) (*world, *flatStore) {

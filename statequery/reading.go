@@ -75,8 +75,7 @@ func (r *reading) get(ctx context.Context, t *Table, key []byte) ([]byte, error)
 func (r *reading) find(ctx context.Context, t *Table, key []byte) ([]byte, bool, error) {
 	shard := r.e.shardOf(key)
 	if r.live != nil {
-		v, ok := r.live.Get(t.stage.ID, shard, key, nil)
-		return v, ok, nil
+		return r.live.Get(t.stage.ID, shard, key, nil)
 	}
 	view, err := r.view(ctx, shard)
 	if err != nil {

@@ -66,10 +66,11 @@ type Iter interface {
 // Live is a running incarnation.
 type Live interface {
 	Incarnation() dataflow.Incarnation
-	// Get appends the newest value of a key to dst.
-	Get(stage dataflow.StageID, shard dataflow.ShardID, key, dst []byte) ([]byte, bool)
+	// Get appends the newest value of a key to dst. The error is PIPELINE_RECOVERING when the incarnation has ended.
+	Get(stage dataflow.StageID, shard dataflow.ShardID, key, dst []byte) ([]byte, bool, error)
 	// Scan returns copies of the first limit entries with lo ≤ key < hi, by key; a nil hi is no bound, a limit of 0 none.
-	Scan(stage dataflow.StageID, shard dataflow.ShardID, lo, hi []byte, limit int) (keys, values [][]byte)
+	// The error is Get's.
+	Scan(stage dataflow.StageID, shard dataflow.ShardID, lo, hi []byte, limit int) (keys, values [][]byte, err error)
 	// Covered returns positions of which every table holds all effects. It does not wait for rows that are being read.
 	Covered(ctx context.Context) dataflow.Positions
 	// Processed waits until every table holds the effect of all rows below want, and returns the positions, at least

@@ -168,17 +168,17 @@ type live struct {
 
 func (l *live) Incarnation() dataflow.Incarnation { return l.inc }
 
-func (l *live) Get(stage dataflow.StageID, shard dataflow.ShardID, k, dst []byte) ([]byte, bool) {
+func (l *live) Get(stage dataflow.StageID, shard dataflow.ShardID, k, dst []byte) ([]byte, bool, error) {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
 	keys, values := l.w.at(l.t, stage, shard, k, append(bytes.Clone(k), 0))
 	if len(keys) == 0 {
-		return dst, false
+		return dst, false, nil
 	}
-	return append(dst, values[keys[0]]...), true
+	return append(dst, values[keys[0]]...), true, nil
 }
 
-func (l *live) Scan(stage dataflow.StageID, shard dataflow.ShardID, lo, hi []byte, limit int) (keys, values [][]byte) {
+func (l *live) Scan(stage dataflow.StageID, shard dataflow.ShardID, lo, hi []byte, limit int) (keys, values [][]byte, err error) {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
 	names, m := l.w.at(l.t, stage, shard, lo, hi)
@@ -188,7 +188,7 @@ func (l *live) Scan(stage dataflow.StageID, shard dataflow.ShardID, lo, hi []byt
 		}
 		keys, values = append(keys, []byte(k)), append(values, bytes.Clone(m[k]))
 	}
-	return keys, values
+	return keys, values, nil
 }
 
 func (l *live) Covered(context.Context) dataflow.Positions {

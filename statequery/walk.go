@@ -196,7 +196,10 @@ func (c *liveCursor) next() (bool, error) {
 	if c.ended {
 		return false, nil
 	}
-	c.keys, c.values = c.live.Scan(c.stage, c.shard, c.lo, c.hi, c.part)
+	var err error
+	if c.keys, c.values, err = c.live.Scan(c.stage, c.shard, c.lo, c.hi, c.part); err != nil {
+		return false, err
+	}
 	c.at = 0
 	if c.ended = len(c.keys) < c.part; c.ended {
 		return len(c.keys) > 0, nil

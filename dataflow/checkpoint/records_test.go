@@ -155,15 +155,14 @@ func (in *instance) add(v int) {
 	key := []byte(in.name)
 	in.table.Lock()
 	defer in.table.Unlock()
-	s := in.table.Slot(dataflow.HashKey(key), key)
-	in.table.Touch(s)
+	s := in.table.Change(dataflow.HashKey(key), key)
 	old := 0
-	fmt.Sscan(string(s.Val), &old)
-	s.Val = fmt.Append(nil, old+v)
+	fmt.Sscan(string(s.Value()), &old)
+	s.Set(fmt.Append(nil, old+v))
 }
 
 func (in *instance) value() string {
-	v, ok := in.table.Get([]byte(in.name), nil)
+	v, ok, _ := in.table.Get([]byte(in.name), nil)
 	if !ok {
 		return "-"
 	}
@@ -197,7 +196,7 @@ func (w *world) commit(n dataflow.CheckpointID) string {
 func (w *world) restart() {
 	w.pos = w.committed.pos
 	for _, name := range w.names {
-		in := &instance{name: name, aligner: checkpoint.NewAligner[message](1), table: state.NewTable(), frozen: make(map[dataflow.CheckpointID]*state.Frozen)}
+		in := &instance{name: name, aligner: checkpoint.NewAligner[message](1), table: state.NewTable(state.Shape{KeyBytes: 16}), frozen: make(map[dataflow.CheckpointID]*state.Frozen)}
 		if v, ok := w.committed.state[name]; ok {
 			in.table.Load([]byte(name), []byte(v))
 		}

@@ -1,250 +1,258 @@
 package state
 
 import (
-	"bytes"
-	"container/heap"
-	"slices"
+	"math/bits"
 	"sync"
-	"unsafe"
 
 	"github.com/weirdb/weir/dataflow"
 )
 
-// tableParts is the number of parts a table's keys are spread over by the top byte of their hash. A reader that walks
-// the table holds the lock for one part at a time. Why not fewer: a part of a table of a million keys has 4,000 and takes
-// a fraction of a millisecond. Why not more: an empty map per part and table is memory too.
-const tableParts = 256
+// tableParts is the number of subtables that a table's keys are spread over by their hash. A subtable grows by itself, so
+// a growing table pauses for a part of its keys at a time, and a reader that walks the table holds the lock for one part.
+// Why not more: large parts are backed by huge pages, and an empty table costs its parts.
+const (
+	tableParts    = 32
+	tablePartBits = 5
+)
 
-// slotOverhead is what a key costs in memory besides its key and value bytes: the Slot, and its share of the map.
-const slotOverhead = 96
+// Shape says what the entries of a table are like. It decides how they are kept, not what may be put in: a key of any
+// length is taken.
+type Shape struct {
+	// KeyBytes is the length up to which keys are kept in their slot. Longer ones cost a further cache miss.
+	KeyBytes int
+	// ValBytes is the length of every value; 0 = values differ in length.
+	ValBytes int
+}
 
-// Table is the live keyed state of one stage on one shard. One goroutine, the task, writes it; any number of readers copy
-// from it.
+// Table is the live keyed state of one stage on one shard: an open-addressing hash table outside the heap of Go. One
+// goroutine, the task, writes it; any number of readers copy from it.
 //
 // The writer holds the lock for one batch at most:
 //
 //	t.Lock()
-//	s := t.Slot(hash, key)
-//	t.Touch(s)            // before the change
-//	s.Val = update(s.Val) // in place or not; nil deletes
+//	s := t.Change(hash, key)     // the key's slot, which is about to change
+//	val := s.Value()             // nil = absent
+//	if val == nil {
+//		val = s.Create(size)
+//	}
+//	s.Set(update(val))           // update works in place or not
 //	t.Unlock()
 //
 // Freeze, Gather, Load, Get, Scan and the figures take the lock themselves.
 //
 // The table holds all keys of its stage, so Get and Scan need nothing else: a live scan is a Scan, without an overlay over
-// the newest cut.
+// the newest cut. Close gives its memory back.
 type Table struct {
-	mu struct {
+	slots slots
+	mu    struct {
 		sync.Mutex
-		parts [tableParts]map[string]*Slot
-		// epoch numbers the time between two freezes, from 1.
-		epoch uint64
-		// dirty holds the slots touched in this epoch, each once.
-		dirty []*Slot
+		parts [tableParts]subtable
+		// changed counts the keys changed since the last freeze.
+		changed int
 		// frozen holds the frozen sets that are not fully gathered, oldest first.
 		frozen []*Frozen
-		keys   int
-		bytes  int64
+		keys   int // that are present
+		// prefetched is what Prefetch has read, so that the reads are not left out.
+		prefetched byte
+		closed     bool
 	}
 }
-
-// Slot is the place of one key. It belongs to its table: use it only under the table's lock, and do not keep it past
-// Unlock, because a deleted key's slot is forgotten once it has been gathered.
-type Slot struct {
-	// Val is the value; nil = absent. The writer changes it after Touch, in place or by replacing it.
-	Val []byte
-
-	key  string
-	hash uint64
-	// epoch is the epoch of the last Touch until that epoch's frozen set has gathered the slot; then 0: clean.
-	epoch uint64
-	// counted is the part of Table.bytes that stands for Val. It lags behind Val by the changes since the last Touch.
-	counted int64
-}
-
-// Frozen is what a table had changed when it was frozen: the keys, with the values of that moment. It is gathered by one
-// goroutine, once, by Table.Gather.
-type Frozen struct {
-	epoch uint64
-	slots []*Slot
-	next  int
-	// before holds the values at the freeze of slots that were touched again before they were gathered.
-	before map[*Slot][]byte
-}
-
-// Len returns how many changes remain to be gathered. The gathering goroutine may call it.
-func (f *Frozen) Len() int { return len(f.slots) - f.next }
 
 // NewTable returns an empty table.
-func NewTable() *Table {
-	t := &Table{}
+func NewTable(shape Shape) *Table { return &Table{slots: newSlots(shape)} }
+
+// Close gives the table's memory back. Reads and writes find it empty afterwards.
+func (t *Table) Close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	for i := range t.mu.parts {
-		t.mu.parts[i] = make(map[string]*Slot)
+		t.mu.parts[i].mem.free()
+		t.mu.parts[i] = subtable{}
 	}
-	t.mu.epoch = 1
-	return t
+	t.slots.slab.close()
+	t.mu.frozen, t.mu.keys, t.mu.changed, t.mu.closed = nil, 0, 0, true
 }
 
 // Lock takes the table's lock for the writer.
 func (t *Table) Lock() { t.mu.Lock() }
 
-// Unlock releases the table's lock.
+// Unlock releases the table's lock. No slot or value may be used afterwards.
 func (t *Table) Unlock() { t.mu.Unlock() }
 
-func part(hash uint64) int { return int(hash >> 56) }
+// partOf takes bits of the hash that choose neither the shard, as the lowest ten do, nor the slot, as the highest do.
+func partOf(hash uint64) int { return int(hash>>10) & (tableParts - 1) }
 
-// Slot returns the slot of a key, and makes an absent one when there is none. hash is dataflow.HashKey(key). The key is
-// copied when it is new. Who makes a slot touches it: an absent slot that is never touched stays in memory. The caller
-// holds the lock.
-func (t *Table) Slot(hash uint64, key []byte) *Slot {
-	p := t.mu.parts[part(hash)]
-	if s, ok := p[string(key)]; ok {
-		return s
-	}
-	return t.insertLocked(hash, string(key))
+// Slot is the place of one key, under the table's lock. It and the values it gives are good until the next Change, which
+// may move them.
+type Slot struct {
+	t     *Table
+	bytes []byte
 }
 
-// Find returns the slot of a key, or nil. The caller holds the lock.
-func (t *Table) Find(hash uint64, key []byte) *Slot { return t.mu.parts[part(hash)][string(key)] }
+// Value returns the value, nil when the key is absent. It aliases the table: the writer may change it in place, up to its
+// capacity, after Change.
+func (s Slot) Value() []byte { return s.t.slots.valueOf(s.bytes) }
 
-func (t *Table) insertLocked(hash uint64, key string) *Slot {
-	s := &Slot{key: key, hash: hash}
-	t.mu.parts[part(hash)][key] = s
-	t.mu.keys++
-	t.mu.bytes += int64(len(key)) + slotOverhead
-	return s
+// Create gives an absent key a value of n zero bytes and returns it.
+func (s Slot) Create(n int) []byte {
+	s.t.mu.keys++
+	return s.t.slots.create(s.bytes, n)
 }
 
-// Touch says that the slot's value is about to change: it marks the slot dirty and, when its value has been frozen and
-// not gathered yet, keeps a copy of that. Call it before every change. The caller holds the lock.
-func (t *Table) Touch(s *Slot) {
-	t.countLocked(s)
-	if s.epoch == t.mu.epoch {
-		return
+// Set makes val the value: what Value or Create has returned, changed in place, or another one, which is copied. A nil
+// val makes the key absent.
+func (s Slot) Set(val []byte) {
+	present := s.bytes[0]&headPresent != 0
+	switch {
+	case val == nil && present:
+		s.t.slots.remove(s.bytes)
+		s.t.mu.keys--
+	case val == nil:
+	case present:
+		s.t.slots.set(s.bytes, val)
+	default:
+		copy(s.Create(len(val)), val)
 	}
-	if s.epoch != 0 {
-		for _, f := range t.mu.frozen {
-			if f.epoch == s.epoch {
-				f.before[s] = clone(s.Val)
-			}
+}
+
+// Prefetch brings the slots of keys with these hashes into the processor's cache, many at a time: it pays before as many
+// calls of Change as there are hashes when the table is larger than the cache. The caller holds the lock.
+func (t *Table) Prefetch(hashes []uint64) {
+	var sum byte
+	for _, h := range hashes {
+		p := &t.mu.parts[partOf(h)]
+		home, _ := bits.Mul64(h, uint64(p.capacity))
+		if at := int(home) * t.slots.size; at < len(p.mem.bytes) {
+			sum += p.mem.bytes[at]
 		}
 	}
-	s.epoch = t.mu.epoch
-	t.mu.dirty = append(t.mu.dirty, s)
+	t.mu.prefetched = sum
 }
 
-func (t *Table) countLocked(s *Slot) {
-	n := int64(cap(s.Val))
-	t.mu.bytes += n - s.counted
-	s.counted = n
+// Change returns the slot of a key whose value is about to change, and makes an absent one when there is none. It marks the
+// key as changed and, when its value has been frozen and not gathered yet, keeps a copy of that. hash is
+// dataflow.HashKey(key); the key is copied when it is new. The caller holds the lock.
+func (t *Table) Change(hash uint64, key []byte) Slot {
+	part := partOf(hash)
+	p := &t.mu.parts[part]
+	if (p.used+1)*loadDen > p.capacity*loadNum {
+		t.makeRoomLocked(part)
+	}
+	pos, found := p.find(&t.slots, hash, key)
+	slot := p.slot(&t.slots, pos)
+	if !found {
+		t.slots.setKey(slot, hash, key)
+		p.used++
+		p.leftovers++ // as long as nothing is to be told of it
+	}
+	if p.dirty == nil {
+		if p.dirty, p.spare = p.spare, nil; p.dirty == nil {
+			p.dirty = newBits(p.capacity)
+		}
+	}
+	word, bit := &p.dirty[pos>>6], uint64(1)<<(pos&63)
+	if *word&bit == 0 {
+		*word |= bit
+		t.mu.changed++
+		t.keepLocked(part, pos, slot)
+	}
+	return Slot{t: t, bytes: slot}
 }
 
-// Load puts a committed value into the table: the key is clean afterwards. It is for start-up, before the first Touch.
-// key and val are copied.
+// keepLocked saves what outstanding freezes have not gathered of a slot that is about to change for the first time in its
+// epoch.
+func (t *Table) keepLocked(part, pos int, slot []byte) {
+	for _, f := range t.mu.frozen {
+		if b := f.bits[part]; getBit(b, pos) {
+			clearBit(b, pos)
+			f.keep(t.slots.keyOf(slot), t.slots.valueOf(slot))
+			return // a slot is in one set at most: the next change would have moved it out
+		}
+	}
+	if slot[0]&headPresent == 0 {
+		t.mu.parts[part].leftovers-- // it was one
+	}
+}
+
+// makeRoomLocked gives a part more slots, or frees those of leftovers.
+func (t *Table) makeRoomLocked(part int) {
+	p := &t.mu.parts[part]
+	needed := p.used - p.leftovers + 1
+	capacity := p.capacity
+	if capacity == 0 {
+		// The parts begin, and so grow, at different sizes: the table as a whole grows smoothly.
+		capacity = 16 + 8*part/tableParts
+	}
+	// Half as many again: less would move entries more often, more would leave more slots empty. After it a good half of
+	// the slots is used.
+	for 9*needed > 5*capacity {
+		capacity += capacity / 2
+	}
+	t.rehashLocked(part, capacity)
+}
+
+func (t *Table) rehashLocked(part, capacity int) {
+	bitmaps := make([][]uint64, len(t.mu.frozen))
+	for i, f := range t.mu.frozen {
+		bitmaps[i] = f.bits[part]
+	}
+	t.mu.parts[part].rehash(&t.slots, capacity, bitmaps)
+	for i, f := range t.mu.frozen {
+		f.bits[part] = bitmaps[i]
+		if f.part == part {
+			f.word = 0 // what has been gathered has no bit any more
+		}
+	}
+}
+
+// Load puts a committed value into the table: the key is unchanged afterwards. It is for start-up, before the first
+// Change. key and val are copied.
 func (t *Table) Load(key, val []byte) {
 	hash := dataflow.HashKey(key)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s := t.Slot(hash, key)
-	s.Val = clone(val)
-	t.countLocked(s)
-}
-
-// Freeze takes what has changed since the last Freeze out of the table as a set to be gathered, in constant time. Several
-// sets may be outstanding; their deltas must go out in the order of the freezes.
-func (t *Table) Freeze() *Frozen {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	f := &Frozen{epoch: t.mu.epoch, slots: t.mu.dirty, before: make(map[*Slot][]byte)}
-	t.mu.epoch++
-	t.mu.dirty = nil
-	if len(f.slots) > 0 {
-		t.mu.frozen = append(t.mu.frozen, f)
+	part := partOf(hash)
+	p := &t.mu.parts[part]
+	if (p.used+1)*loadDen > p.capacity*loadNum {
+		t.makeRoomLocked(part)
 	}
-	return f
-}
-
-// Gather passes up to max changes of f to emit, with their values at the freeze, nil for a deleted key, in no particular
-// order, and reports whether f has no more. emit runs under the lock: it copies what it needs, and does nothing else.
-// Between two calls the writer may go on; a max of some thousand keeps the pauses well below a millisecond.
-func (t *Table) Gather(f *Frozen, max int, emit func(key, val []byte)) (done bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	end := min(f.next+max, len(f.slots))
-	for i := f.next; i < end; i++ {
-		s := f.slots[i]
-		f.slots[i] = nil
-		if s.epoch == f.epoch { // not touched since the freeze
-			emit(bytesOf(s.key), s.Val)
-			s.epoch = 0
-			t.countLocked(s)
-			if s.Val == nil {
-				t.forgetLocked(s)
-			}
-			continue
-		}
-		emit(bytesOf(s.key), f.before[s])
-		delete(f.before, s)
+	pos, found := p.find(&t.slots, hash, key)
+	slot := p.slot(&t.slots, pos)
+	if !found {
+		t.slots.setKey(slot, hash, key)
+		p.used++
 	}
-	if f.next = end; end < len(f.slots) {
-		return false
-	}
-	f.slots, f.next = nil, 0
-	t.mu.frozen = slices.DeleteFunc(t.mu.frozen, func(o *Frozen) bool { return o == f })
-	return true
+	Slot{t: t, bytes: slot}.Set(val)
 }
 
-func (t *Table) forgetLocked(s *Slot) {
-	delete(t.mu.parts[part(s.hash)], s.key)
-	t.mu.keys--
-	t.mu.bytes -= int64(len(s.key)) + slotOverhead + s.counted
-}
-
-// Get appends the newest value of key to dst and reports whether the key is there.
-func (t *Table) Get(key, dst []byte) ([]byte, bool) {
+// Get appends the newest value of key to dst and reports whether the key is there, and whether the table is open.
+func (t *Table) Get(key, dst []byte) (val []byte, found, open bool) {
 	hash := dataflow.HashKey(key)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s := t.Find(hash, key)
-	if s == nil || s.Val == nil {
+	val, found = t.appendLocked(hash, key, dst)
+	return val, found, !t.mu.closed
+}
+
+// Append is Get for a caller that holds the lock.
+func (t *Table) Append(hash uint64, key, dst []byte) (val []byte, found bool) {
+	return t.appendLocked(hash, key, dst)
+}
+
+func (t *Table) appendLocked(hash uint64, key, dst []byte) ([]byte, bool) {
+	p := &t.mu.parts[partOf(hash)]
+	if p.capacity == 0 {
 		return dst, false
 	}
-	return append(dst, s.Val...), true
-}
-
-// Entry is a key and its value, both the receiver's own.
-type Entry struct{ Key, Val []byte }
-
-// Scan returns copies of the first limit entries with from ≤ key < to, by key. A nil to is no bound, a limit ≤ 0 is none.
-// It takes the lock for a part of the table at a time, so it is not one moment of the table: each key is there once, with
-// a value it had during the scan. Each call walks the whole table.
-func (t *Table) Scan(from, to []byte, limit int) []Entry {
-	var h entryHeap
-	lo, hi := string(from), string(to)
-	for i := range t.mu.parts {
-		t.mu.Lock()
-		for k, s := range t.mu.parts[i] {
-			if s.Val == nil || k < lo || to != nil && k >= hi {
-				continue
-			}
-			switch {
-			case limit <= 0 || len(h) < limit:
-				h = append(h, Entry{[]byte(k), clone(s.Val)})
-				if len(h) == limit {
-					heap.Init(&h)
-				}
-			case k < string(h[0].Key):
-				h[0] = Entry{[]byte(k), clone(s.Val)}
-				heap.Fix(&h, 0)
-			}
-		}
-		t.mu.Unlock()
+	pos, found := p.find(&t.slots, hash, key)
+	if !found {
+		return dst, false
 	}
-	slices.SortFunc(h, func(a, b Entry) int { return bytes.Compare(a.Key, b.Key) })
-	return h
+	val := t.slots.valueOf(p.slot(&t.slots, pos))
+	return append(dst, val...), val != nil
 }
 
-// Len returns how many keys the table holds, deleted ones that are not gathered yet included.
+// Len returns how many keys the table holds.
 func (t *Table) Len() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -255,32 +263,20 @@ func (t *Table) Len() int {
 func (t *Table) Dirty() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return len(t.mu.dirty)
+	return t.mu.changed
 }
 
-// Bytes estimates the memory that the table's keys and values take.
+// Bytes returns the memory that the table takes, in and outside the heap.
 func (t *Table) Bytes() int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.mu.bytes
-}
-
-// entryHeap is a heap with the largest key on top.
-type entryHeap []Entry
-
-func (h entryHeap) Len() int           { return len(h) }
-func (h entryHeap) Less(i, j int) bool { return bytes.Compare(h[i].Key, h[j].Key) > 0 }
-func (h entryHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *entryHeap) Push(x any)        { *h = append(*h, x.(Entry)) }
-func (h *entryHeap) Pop() any          { e := (*h)[len(*h)-1]; *h = (*h)[:len(*h)-1]; return e }
-
-// clone copies b, keeping nil (absent) apart from empty.
-func clone(b []byte) []byte {
-	if b == nil {
-		return nil
+	n := t.slots.slab.size
+	for i := range t.mu.parts {
+		p := &t.mu.parts[i]
+		n += int64(len(p.mem.bytes) + 8*(len(p.dirty)+len(p.spare)))
 	}
-	return append(make([]byte, 0, len(b)), b...)
+	for _, f := range t.mu.frozen {
+		n += f.size()
+	}
+	return n
 }
-
-// bytesOf returns the bytes of s without a copy. The receiver must not change them.
-func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }

@@ -16,45 +16,92 @@ import (
 // row in, on the same edge in that order, so that a group downstream never counts below zero.
 type changes struct {
 	fin   *operator.Finalizer
-	slots []*state.Slot
-	keys  [][]byte // copies
-	old   [][]byte // copies; nil = absent
-	seen  map[*state.Slot]struct{}
+	noted []noted
+	arena []byte  // keys and old accumulators
+	index []int32 // open addressing by hash: number of the entry + 1; 0 = free
+}
+
+// noted is a key that the message touches: where it and its old accumulator lie in the arena.
+type noted struct {
+	hash      uint64
+	key, from int // the key is from key to from, the accumulator from from to end
+	end       int
+	absent    bool // the key had no accumulator
+	indexed   int32
 }
 
 func newChanges(st *plan.Stage) *changes {
-	return &changes{fin: operator.NewFinalizer(st), seen: make(map[*state.Slot]struct{})}
+	return &changes{fin: operator.NewFinalizer(st), index: make([]int32, 64)}
 }
 
-func (c *changes) empty() bool { return len(c.slots) == 0 }
+func (c *changes) empty() bool { return len(c.noted) == 0 }
 
-// note is called before the slot's first change by the message, under the table's lock.
-func (c *changes) note(s *state.Slot, key []byte) {
-	if _, ok := c.seen[s]; ok {
-		return
+// note is called before a key's change by the message, under the table's lock; only the first call for a key counts. old
+// is the accumulator, nil for an absent key.
+func (c *changes) note(hash uint64, key, old []byte) {
+	if 2*len(c.noted) >= len(c.index) {
+		c.grow()
 	}
-	c.seen[s] = struct{}{}
-	var old []byte
-	if s.Val != nil {
-		old = bytes.Clone(s.Val)
+	mask := uint64(len(c.index) - 1)
+	i := hash >> 32 & mask // the low bits are those of the shard
+	for ; c.index[i] != 0; i = (i + 1) & mask {
+		if n := &c.noted[c.index[i]-1]; n.hash == hash && bytes.Equal(c.arena[n.key:n.from], key) {
+			return
+		}
 	}
-	c.slots = append(c.slots, s)
-	c.keys = append(c.keys, bytes.Clone(key))
-	c.old = append(c.old, old)
+	n := noted{hash: hash, key: len(c.arena), absent: old == nil, indexed: int32(i)}
+	c.arena = append(c.arena, key...)
+	n.from = len(c.arena)
+	c.arena = append(c.arena, old...)
+	n.end = len(c.arena)
+	c.noted = append(c.noted, n)
+	c.index[i] = int32(len(c.noted))
+}
+
+func (c *changes) grow() {
+	c.index = make([]int32, 2*len(c.index))
+	mask := uint64(len(c.index) - 1)
+	for k := range c.noted {
+		i := c.noted[k].hash >> 32 & mask
+		for c.index[i] != 0 {
+			i = (i + 1) & mask
+		}
+		c.index[i], c.noted[k].indexed = int32(k+1), int32(i)
+	}
+}
+
+// reset forgets the message's keys.
+func (c *changes) reset() {
+	for i := range c.noted {
+		c.index[c.noted[i].indexed] = 0
+	}
+	c.noted, c.arena = c.noted[:0], c.arena[:0]
 }
 
 // batch returns the visible changes since the last call, with weights, and forgets them; nil when nothing visible has
 // changed. Changes have no append time: the planner refuses now() over a table.
-func (c *changes) batch(onError dataflow.OnError) (*batch.Batch, error) {
+func (c *changes) batch(table *state.Table, onError dataflow.OnError) (*batch.Batch, error) {
+	defer c.reset()
 	var keys, olds, news [][]byte
-	for i, s := range c.slots {
-		if bytes.Equal(c.old[i], s.Val) && (c.old[i] == nil) == (s.Val == nil) {
+	var values []byte // the new accumulators
+	table.Lock()
+	for i := range c.noted {
+		n := &c.noted[i]
+		var old, val []byte
+		if !n.absent {
+			old = c.arena[n.from:n.end:n.end]
+		}
+		from, there := len(values), false
+		key := c.arena[n.key:n.from:n.from]
+		if values, there = table.Append(n.hash, key, values); there {
+			val = values[from:len(values):len(values)]
+		}
+		if there != n.absent && bytes.Equal(old, val) {
 			continue
 		}
-		keys, olds, news = append(keys, c.keys[i]), append(olds, c.old[i]), append(news, s.Val)
+		keys, olds, news = append(keys, key), append(olds, old), append(news, val)
 	}
-	c.slots, c.keys, c.old = c.slots[:0], c.keys[:0], c.old[:0]
-	clear(c.seen)
+	table.Unlock()
 	if len(keys) == 0 {
 		return nil, nil
 	}

@@ -24,6 +24,8 @@ type keyed struct {
 	inbox  *exchange.Inbox
 	table  *state.Table
 	layout *agg.Layout
+	fixed  bool // every accumulator has the same length
+	always bool // the row is there also when its group is empty
 	writer *checkpoint.Writer
 	routes []*route // to the stages that read this table
 
@@ -59,6 +61,8 @@ func newKeyed(r *Run, st *plan.Stage, shard dataflow.ShardID, in *exchange.Inbox
 		run: r, stage: st, shard: shard, inbox: in, table: table, writer: w,
 		layout: agg.NewLayout(st.Aggs), markers: make(map[uint64]*gathered),
 	}
+	_, k.fixed = k.layout.Fixed()
+	k.always = st.AlwaysHasRow()
 	k.align.Aligner = checkpoint.NewAligner[exchange.Envelope](in.Edges())
 	return k
 }
@@ -108,15 +112,12 @@ func (k *keyed) createOnlyRow(ctx context.Context) error {
 		return nil
 	}
 	k.table.Lock()
-	s := k.table.Slot(hash, nil)
-	absent := s.Val == nil
-	if absent {
-		k.table.Touch(s)
-		k.note(s, nil)
-		s.Val = k.layout.New(nil)
+	_, there := k.table.Append(hash, nil, nil)
+	if !there {
+		k.change(hash, nil)
 	}
 	k.table.Unlock()
-	if !absent {
+	if there {
 		return nil
 	}
 	return k.emit(ctx)
@@ -196,22 +197,18 @@ func (k *keyed) foldRows(b *batch.Batch, hashes []uint64) error {
 	nkeys := len(k.stage.Key)
 	k.table.Lock()
 	defer k.table.Unlock()
+	k.table.Prefetch(hashes)
 	for row := range b.N {
 		k.keyBuf = k.keyBuf[:0]
 		for c := range nkeys {
 			k.keyBuf = key.AppendVector(k.keyBuf, b.Cols[c], row)
 		}
-		s := k.table.Slot(hashes[row], k.keyBuf)
-		k.note(s, k.keyBuf)
-		k.table.Touch(s)
-		if s.Val == nil {
-			s.Val = k.layout.New(nil)
-		}
+		s, val := k.change(hashes[row], k.keyBuf)
 		weight := int64(1)
 		if b.Weights != nil {
 			weight = int64(b.Weights[row])
 		}
-		val, err := k.layout.Update(s.Val, b, row, weight)
+		val, err := k.layout.Update(val, b, row, weight)
 		if err != nil {
 			return k.foldFailure(b, row, err)
 		}
@@ -223,14 +220,10 @@ func (k *keyed) foldRows(b *batch.Batch, hashes []uint64) error {
 func (k *keyed) foldPartials(p *exchange.Partials) error {
 	k.table.Lock()
 	defer k.table.Unlock()
+	k.table.Prefetch(p.Hashes)
 	for i, acc := range p.Accs {
-		s := k.table.Slot(p.Hashes[i], p.Keys[i])
-		k.note(s, p.Keys[i])
-		k.table.Touch(s)
-		if s.Val == nil {
-			s.Val = k.layout.New(nil)
-		}
-		val, err := k.layout.Merge(s.Val, acc)
+		s, val := k.change(p.Hashes[i], p.Keys[i])
+		val, err := k.layout.Merge(val, acc)
 		if err != nil {
 			return &RowFailure{View: k.name(), Text: k.keyText(p.Keys[i]), Err: asError(err)}
 		}
@@ -239,17 +232,37 @@ func (k *keyed) foldPartials(p *exchange.Partials) error {
 	return nil
 }
 
-// put stores the accumulator, or removes the row when its group has become empty.
-func (k *keyed) put(s *state.Slot, val []byte) {
-	if k.layout.Rows(val) == 0 && !k.stage.AlwaysHasRow() {
-		val = nil
+// change returns the slot of a key that a row is about to be folded into, and its accumulator: an empty one for a new key.
+func (k *keyed) change(hash uint64, key []byte) (state.Slot, []byte) {
+	s := k.table.Change(hash, key)
+	val := s.Value()
+	k.note(hash, key, val)
+	if val == nil {
+		val = k.create(s)
 	}
-	s.Val = val
+	return s, val
 }
 
-func (k *keyed) note(s *state.Slot, key []byte) {
+// create gives a new key an empty accumulator, which is zero bytes.
+func (k *keyed) create(s state.Slot) []byte {
+	size, _ := k.layout.Fixed()
+	return s.Create(size)
+}
+
+// put stores the accumulator, or removes the row when its group has become empty.
+func (k *keyed) put(s state.Slot, val []byte) {
+	switch {
+	case k.layout.Rows(val) == 0 && !k.always:
+		s.Set(nil)
+	case !k.fixed: // else the accumulator was changed in place
+		s.Set(val)
+	}
+}
+
+// note remembers the accumulator that a key had before the message, for the stages that read this table.
+func (k *keyed) note(hash uint64, key, old []byte) {
 	if k.changes != nil {
-		k.changes.note(s, key)
+		k.changes.note(hash, key, old)
 	}
 }
 
@@ -258,7 +271,7 @@ func (k *keyed) emit(ctx context.Context) error {
 	if k.changes == nil || k.changes.empty() {
 		return nil
 	}
-	out, err := k.changes.batch(k.run.cfg.OnError)
+	out, err := k.changes.batch(k.table, k.run.cfg.OnError)
 	if dataflow.ReasonOf(err) == dataflow.ReasonExpressionFailed {
 		return &RowFailure{View: k.name(), Text: "of one of its groups", Err: asError(err)}
 	}
@@ -360,4 +373,30 @@ func (k *keyed) foldFailure(b *batch.Batch, row int, err error) error {
 		}
 	}
 	return f
+}
+
+// Shape returns what the entries of a stage's table are like.
+func Shape(st *plan.Stage) state.Shape {
+	// Parts of a key as package key encodes them: a byte for the type and a value, or one byte for NULL.
+	const (
+		fixedPart   = 1 + 8
+		textPart    = 16 // a short text
+		mostInSlots = 48 // longer keys would make every slot of the table large
+	)
+	var s state.Shape
+	for _, c := range st.Key {
+		switch c.Type {
+		case dataflow.TypeBool:
+			s.KeyBytes += 2
+		case dataflow.TypeBigInt, dataflow.TypeTimestamp, dataflow.TypeDouble:
+			s.KeyBytes += fixedPart
+		default:
+			s.KeyBytes += textPart
+		}
+	}
+	s.KeyBytes = min(s.KeyBytes, mostInSlots)
+	if size, fixed := agg.NewLayout(st.Aggs).Fixed(); fixed {
+		s.ValBytes = size
+	}
+	return s
 }

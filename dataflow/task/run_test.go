@@ -169,7 +169,7 @@ func (w *world) start() {
 			w.t.Fatal(err)
 		}
 		for _, st := range w.plan.Stages {
-			table := state.NewTable()
+			table := state.NewTable(task.Shape(st))
 			it := view.Iter(st.ID, nil, nil)
 			for it.Next() {
 				table.Load(it.Key(), it.Value())

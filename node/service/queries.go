@@ -116,16 +116,32 @@ type live struct{ *worker.Running }
 
 func (l live) Incarnation() dataflow.Incarnation { return l.Running.Incarnation }
 
-func (l live) Get(stage dataflow.StageID, shard dataflow.ShardID, key, dst []byte) ([]byte, bool) {
-	return l.Table(stage, shard).Get(key, dst)
+func (l live) Get(stage dataflow.StageID, shard dataflow.ShardID, key, dst []byte) ([]byte, bool, error) {
+	val, found, open := l.Table(stage, shard).Get(key, dst)
+	if !open {
+		return nil, false, l.ended()
+	}
+	return val, found, nil
 }
 
-func (l live) Scan(stage dataflow.StageID, shard dataflow.ShardID, lo, hi []byte, limit int) (keys, values [][]byte) {
-	for _, e := range l.Table(stage, shard).Scan(lo, hi, limit) {
+func (l live) Scan(stage dataflow.StageID, shard dataflow.ShardID, lo, hi []byte, limit int) (keys, values [][]byte, err error) {
+	entries, open := l.Table(stage, shard).Scan(lo, hi, limit)
+	if !open {
+		return nil, nil, l.ended()
+	}
+	for _, e := range entries {
 		keys, values = append(keys, e.Key), append(values, e.Val)
 	}
-	return keys, values
+	return keys, values, nil
 }
+
+// ended is the answer to a read that met the end of the incarnation it had begun on.
+func (l live) ended() error {
+	return dataflow.Errorf(dataflow.ReasonPipelineRecovering, "incarnation %d ended during the live read", l.Incarnation()).WithRetry(liveRetry)
+}
+
+// liveRetry is when a live read should be tried again whose incarnation has ended.
+const liveRetry = 200 * time.Millisecond
 
 // End returns where a stream ends in a shard.
 func (q QuerySources) End(at dataflow.StreamShard) dataflow.Offset { return q.Worker.End(at) }

@@ -96,6 +96,13 @@ func (r *Running) Table(stage dataflow.StageID, shard dataflow.ShardID) *state.T
 	return r.tables[tableRef{stage, shard}]
 }
 
+// closeTables gives the memory of the tables back. No task uses them any more; readers are told that they are gone.
+func (r *Running) closeTables() {
+	for _, t := range r.tables {
+		t.Close()
+	}
+}
+
 // Size returns how many keys the tables hold and the memory they take, about.
 func (r *Running) Size() (keys int, bytes int64) {
 	for _, t := range r.tables {
@@ -204,12 +211,13 @@ func (w *Worker) Start(ctx context.Context, uid dataflow.PipelineUID, inc datafl
 	run.covered.mu.known = base.Positions
 	for _, stage := range prog.Plan.Stages {
 		for _, s := range w.cfg.Shards {
-			run.tables[tableRef{stage.ID, s.ID}] = state.NewTable()
+			run.tables[tableRef{stage.ID, s.ID}] = state.NewTable(task.Shape(stage))
 		}
 	}
 	began := time.Now()
 	keys, err := w.load(ctx, uid, inc, base, run)
 	if err != nil {
+		run.closeTables()
 		return err
 	}
 	cfg := task.Config{
@@ -238,6 +246,7 @@ func (w *Worker) Start(ctx context.Context, uid dataflow.PipelineUID, inc datafl
 		cfg.SkipRows[row] = struct{}{}
 	}
 	if run.Run, err = task.Start(cfg); err != nil {
+		run.closeTables()
 		return err
 	}
 	if !w.register(uid, run) {

@@ -1,0 +1,120 @@
+package state
+
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
+// slab holds byte strings of any length for one table: long keys, and values that differ in length. Cells come in classes
+// of sizes; a freed cell is used again for its class.
+//
+// A ref names a cell: the number of its chunk << 32 | its offset there. References stay valid when the slab grows; slices
+// that bytes has returned do too, until their cell is freed or the slab is closed.
+type slab struct {
+	chunks []memory
+	// used is how much of the last chunk that cells are cut from has been given out; current is its number.
+	current, used int
+	// free is per class the first free cell + 1, which holds the next one's ref + 1 in its first bytes; 0 = none.
+	free  [slabClasses]uint64
+	spare []int // numbers of chunks that were given back
+	cells int   // that are in use
+	size  int64 // bytes of all chunks
+}
+
+const (
+	slabClasses = 4 * 16
+	// maxCell is the largest size that shares a chunk with others; a larger string has a chunk of its own.
+	maxCell = 64 << 10
+	// The first chunk is small, so that a table of few keys is; the later ones are a quarter of what is there already.
+	minChunk, maxChunk = 4 << 10, 4 << 20
+)
+
+// classOf returns the class for n bytes: from 16 on four classes to each doubling, so that at most a fifth is wasted.
+func classOf(n int) int {
+	if n <= 16 {
+		return 0
+	}
+	log := bits.Len(uint(n-1)) - 1 // 2^log < n ≤ 2^(log+1)
+	step := 1 << (log - 2)
+	return 4*(log-4) + (n-1-1<<log)/step + 1
+}
+
+func classSize(class int) int {
+	if class == 0 {
+		return 16
+	}
+	log := (class-1)/4 + 4
+	return 1<<log + ((class-1)%4+1)<<(log-2)
+}
+
+// capacityFor returns the capacity of a cell for n bytes, which shares a chunk when it is of a class.
+func capacityFor(n int) (class, capacity int) {
+	if n > maxCell {
+		return -1, n + n/4 // what has grown so large is likely to grow again
+	}
+	class = classOf(n)
+	return class, classSize(class)
+}
+
+// alloc returns a cell for n bytes and how many it can hold. Its bytes are undefined.
+func (s *slab) alloc(n int) (ref uint64, capacity int) {
+	s.cells++
+	class, size := capacityFor(n)
+	if class < 0 {
+		return uint64(s.addChunk(size)) << 32, size
+	}
+	if first := s.free[class]; first != 0 {
+		ref = first - 1
+		s.free[class] = binary.LittleEndian.Uint64(s.bytes(ref, 8))
+		return ref, size
+	}
+	if len(s.chunks) == 0 || s.used+size > len(s.chunks[s.current].bytes) {
+		s.current = s.addChunk(max(size, minChunk, min(int(s.size/4), maxChunk)))
+		s.used = 0
+	}
+	ref = uint64(s.current)<<32 | uint64(s.used)
+	s.used += size
+	return ref, size
+}
+
+func (s *slab) addChunk(n int) (number int) {
+	s.size += int64(n)
+	if last := len(s.spare) - 1; last >= 0 {
+		number, s.spare = s.spare[last], s.spare[:last]
+		s.chunks[number] = newMemory(n)
+		return number
+	}
+	s.chunks = append(s.chunks, newMemory(n))
+	return len(s.chunks) - 1
+}
+
+// release frees the cell of n bytes' capacity, as alloc returned it.
+func (s *slab) release(ref uint64, capacity int) {
+	if s.cells--; s.cells == 0 {
+		s.close()
+		return
+	}
+	if capacity > maxCell {
+		number := int(ref >> 32)
+		s.size -= int64(len(s.chunks[number].bytes))
+		s.chunks[number].free()
+		s.spare = append(s.spare, number)
+		return
+	}
+	class := classOf(capacity)
+	binary.LittleEndian.PutUint64(s.bytes(ref, 8), s.free[class])
+	s.free[class] = ref + 1
+}
+
+// bytes returns the first n bytes of a cell.
+func (s *slab) bytes(ref uint64, n int) []byte {
+	return s.chunks[ref>>32].bytes[uint32(ref):][:n:n]
+}
+
+// close gives everything back.
+func (s *slab) close() {
+	for i := range s.chunks {
+		s.chunks[i].free()
+	}
+	*s = slab{}
+}
