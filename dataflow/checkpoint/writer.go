@@ -66,8 +66,6 @@ type Writer struct {
 	mu struct {
 		sync.Mutex
 		open []*attempt // oldest first; bounded by the attempts that barriers are under way for
-		// changes and bytes are the size of the last complete attempt's delta: the next is likely to be like it.
-		changes, bytes int
 	}
 	ready chan *attempt // complete attempts, in order
 }
@@ -121,7 +119,6 @@ func (w *Writer) attemptLocked(n dataflow.CheckpointID) *attempt {
 		}
 	}
 	a := &attempt{id: n, positions: make(dataflow.Positions), delta: state.NewDeltaWriter()}
-	a.delta.Grow(w.mu.changes, w.mu.bytes)
 	w.mu.open = append(w.mu.open, a)
 	return a
 }
@@ -165,7 +162,6 @@ func (w *Writer) Add(ctx context.Context, n dataflow.CheckpointID, stage dataflo
 		return fmt.Errorf("attempt %d is complete on shard %d before an older one, or without its positions", n, w.cfg.Shard)
 	}
 	w.mu.open = w.mu.open[1:]
-	w.mu.changes, w.mu.bytes = a.delta.Len(), a.delta.Bytes()
 	w.mu.Unlock()
 	select {
 	case w.ready <- a:

@@ -152,10 +152,14 @@ func (c *chain) endDelta(ref dataflow.DeltaRef, chunks int, digest uint64) error
 		return fmt.Errorf("%w: %d chunks with digest %016x came, its end says %d with %016x", errDelta, s.chunks, uint64(s.digest), chunks, digest)
 	}
 	delete(c.staging, ref)
+	l, err := s.layer.finish(ref, ref)
+	if err != nil {
+		return err
+	}
 	at, _ := slices.BinarySearchFunc(c.deltas, ref, func(d delta, r dataflow.DeltaRef) int { return d.ref.Compare(r) })
 	c.deltas = slices.Insert(c.deltas, at, delta{ref: ref, digest: digest})
 	at, _ = slices.BinarySearchFunc(c.layers, ref, func(l *layer, r dataflow.DeltaRef) int { return l.first.Compare(r) })
-	c.layers = slices.Insert(c.layers, at, s.layer.finish(ref, ref))
+	c.layers = slices.Insert(c.layers, at, l)
 	return nil
 }
 
@@ -359,7 +363,7 @@ const foldRatio = 2
 func (c *chain) pickFold() []*layer {
 	for i := len(c.layers) - 2; i >= 0; i-- {
 		old, next := c.layers[i], c.layers[i+1]
-		if next.last.Compare(c.verified) > 0 || old.bytes > foldRatio*next.bytes {
+		if next.last.Compare(c.verified) > 0 || old.bytes > foldRatio*next.bytes || old.bytes+next.bytes > maxFold {
 			continue
 		}
 		between := func(r dataflow.DeltaRef) bool { return r.Compare(old.last) >= 0 && r.Compare(next.first) < 0 }

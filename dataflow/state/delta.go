@@ -1,27 +1,27 @@
 package state
 
 import (
-	"bytes"
-	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"slices"
 
 	"github.com/weirdb/weir/dataflow"
 )
 
-// A delta is a run of entries sorted by (stage, key), each key once. It is cut into blocks, and chunks of whole blocks:
+// A delta is a set of entries, each key of a stage once, in no particular order: about that of the keys' hashes, so that who
+// reads it fills a hash table from one end to the other. It is cut into blocks, each of one stage, and chunks of whole
+// blocks:
 //
 //	chunk = block…
-//	block = version u8, 0 u8 ×3, entries u32, payload length u32, CRC32C u32 of all of the block but this field, payload
-//	entry = stage u32 big-endian, key length uvarint, key, value length + 1 uvarint (0 = tombstone), value
+//	block = version u8, 0 u8 ×3, stage u32, entries u32, payload length u32, CRC32C u32 of all of the block but this field,
+//	        payload
+//	entry = key length uvarint, key, value length + 1 uvarint (0 = tombstone), value
 //
-// Integers are little-endian unless said otherwise. The version is per block, so that a reader needs no context.
+// Integers are little-endian. The version is per block, so that a reader needs no context.
 const (
-	blockVersion = 1
-	blockHeader  = 16
+	blockVersion = 2
+	blockHeader  = 20
 	// blockTarget is the size at which a block is closed. Why not smaller: a header and a CRC per block. Why not larger:
 	// damage is reported by block.
 	blockTarget = 32 << 10
@@ -32,198 +32,120 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // errDelta says that bytes are not a delta as DeltaWriter writes it.
 var errDelta = errors.New("damaged delta")
 
-// DeltaWriter collects changes in any order and writes them as one delta. Use it from one goroutine; it does not keep
-// what is passed to it.
+// DeltaWriter collects changes and writes them as one delta. Use it from one goroutine; it does not keep what is passed to
+// it.
 type DeltaWriter struct {
-	arena   []byte
-	entries []deltaEntry
-	order   []deltaOrder
-}
-
-// deltaEntry finds one entry in the arena.
-type deltaEntry struct {
-	at     int // of the key; the value follows
-	keyLen int32
-	valLen int32 // −1 = tombstone
-}
-
-// deltaOrder sorts one entry: by stage, then by prefix (the eight bytes of the key after what all keys have in common,
-// zero filled), then by the whole key, then the newest first. It is small because sorting moves it around.
-type deltaOrder struct {
-	prefix uint64
-	stage  dataflow.StageID
-	entry  uint32
+	blocks []blockBuilder // the open ones, one per stage
+	chunks [][]byte       // complete
+	chunk  []byte         // the one that is being filled
+	n      int
 }
 
 // NewDeltaWriter returns an empty writer.
 func NewDeltaWriter() *DeltaWriter { return &DeltaWriter{} }
 
-// Grow makes room for so many more changes with so many bytes of keys and values. Without it the writer grows by copying.
-func (w *DeltaWriter) Grow(changes, bytes int) {
-	w.arena = slices.Grow(w.arena, bytes)
-	w.entries = slices.Grow(w.entries, changes)
-	w.order = slices.Grow(w.order, changes)
+// Add copies one change: the value of a key, or nil when the key was deleted. A key of a stage comes once.
+func (w *DeltaWriter) Add(stage dataflow.StageID, key, val []byte) {
+	b := w.block(stage)
+	if b.entries > 0 && len(b.payload)+len(val)+len(key) > blockTarget {
+		w.seal(b)
+	}
+	b.add(key, val)
+	w.n++
 }
 
-// Add copies one change: the value of a key, or nil when the key was deleted. A key may come again: the last value
-// counts.
-func (w *DeltaWriter) Add(stage dataflow.StageID, key, val []byte) {
-	e := deltaEntry{at: len(w.arena), keyLen: int32(len(key)), valLen: int32(len(val))}
-	if val == nil {
-		e.valLen = -1
+func (w *DeltaWriter) block(stage dataflow.StageID) *blockBuilder {
+	for i := range w.blocks {
+		if w.blocks[i].stage == stage {
+			return &w.blocks[i]
+		}
 	}
-	w.order = append(w.order, deltaOrder{stage: stage, entry: uint32(len(w.entries))})
-	w.arena = append(append(w.arena, key...), val...)
-	w.entries = append(w.entries, e)
+	w.blocks = append(w.blocks, blockBuilder{stage: stage})
+	return &w.blocks[len(w.blocks)-1]
+}
+
+// seal moves an open block into a chunk.
+func (w *DeltaWriter) seal(b *blockBuilder) {
+	if b.entries == 0 {
+		return
+	}
+	if len(w.chunk) > 0 && len(w.chunk)+b.size() > dataflow.MaxDeltaChunkBytes {
+		w.chunks, w.chunk = append(w.chunks, w.chunk), nil
+	}
+	if w.chunk == nil {
+		size := b.size()
+		if len(w.chunks) > 0 { // there will be more
+			size = max(size, dataflow.MaxDeltaChunkBytes)
+		}
+		w.chunk = make([]byte, 0, size)
+	}
+	w.chunk = b.appendTo(w.chunk)
 }
 
 // Len returns how many changes were added.
-func (w *DeltaWriter) Len() int { return len(w.entries) }
+func (w *DeltaWriter) Len() int { return w.n }
 
-// Bytes returns how many bytes of keys and values were added.
-func (w *DeltaWriter) Bytes() int { return len(w.arena) }
-
-func (w *DeltaWriter) key(i uint32) []byte {
-	e := &w.entries[i]
-	return w.arena[e.at : e.at+int(e.keyLen)]
-}
-
-// value returns nil for a tombstone.
-func (w *DeltaWriter) value(i uint32) []byte {
-	e := &w.entries[i]
-	if e.valLen < 0 {
-		return nil
-	}
-	at := e.at + int(e.keyLen)
-	return w.arena[at : at+int(e.valLen) : at+int(e.valLen)]
-}
-
-// sort brings w.order into the order of the delta.
-func (w *DeltaWriter) sort() {
-	if len(w.entries) == 0 {
-		return
-	}
-	common := w.key(0)
-	for i := range w.entries {
-		key := w.key(uint32(i))
-		common = common[:min(len(common), len(key))]
-		for !bytes.HasPrefix(key, common) {
-			common = common[:len(common)-1]
-		}
-	}
-	for i := range w.order {
-		var p [8]byte
-		copy(p[:], w.key(uint32(i))[len(common):])
-		w.order[i].prefix = binary.BigEndian.Uint64(p[:])
-	}
-	slices.SortFunc(w.order, func(a, b deltaOrder) int {
-		if a.stage != b.stage {
-			return cmp.Compare(a.stage, b.stage)
-		}
-		if a.prefix != b.prefix {
-			if a.prefix < b.prefix {
-				return -1
-			}
-			return 1
-		}
-		if c := bytes.Compare(w.key(a.entry), w.key(b.entry)); c != 0 {
-			return c
-		}
-		return cmp.Compare(b.entry, a.entry)
-	})
-}
-
-// Finish sorts the changes and passes the delta to emit in chunks of at most dataflow.MaxDeltaChunkBytes (a chunk with a
-// single larger entry excepted), numbered from 0, each the receiver's own. It returns how many there were and their
-// digest; both go into the delta's end entry. An error of emit ends it. It takes a few tenths of a microsecond per
-// change, most of it sorting: call it off the task's goroutine. The writer is empty afterwards, and can be used again.
+// Finish passes the delta to emit in chunks of at most dataflow.MaxDeltaChunkBytes (a chunk with a single larger entry
+// excepted), numbered from 0, each the receiver's own. It returns how many there were and their digest; both go into the
+// delta's end entry. An error of emit ends it. The writer is empty afterwards, and can be used again.
 func (w *DeltaWriter) Finish(emit func(chunk int, data []byte) error) (chunks int, digest dataflow.DeltaDigest, err error) {
-	defer func() { w.arena, w.entries, w.order = w.arena[:0], w.entries[:0], w.order[:0] }()
-	w.sort()
-	var chunk []byte
-	var block blockBuilder
-	flush := func() error {
-		if len(chunk) == 0 {
-			return nil
-		}
-		digest = digest.Add(chunk)
-		chunks++
-		out := chunk
-		chunk = nil
-		return emit(chunks-1, out)
+	for i := range w.blocks {
+		w.seal(&w.blocks[i])
 	}
-	seal := func() error {
-		if block.entries == 0 {
-			return nil
-		}
-		if len(chunk) > 0 && len(chunk)+block.size() > dataflow.MaxDeltaChunkBytes {
-			if err := flush(); err != nil {
-				return err
-			}
-		}
-		if chunk == nil {
-			chunk = make([]byte, 0, max(dataflow.MaxDeltaChunkBytes/4, block.size()))
-		}
-		chunk = block.appendTo(chunk)
-		return nil
+	all := w.chunks
+	if len(w.chunk) > 0 {
+		all = append(all, w.chunk)
 	}
-	for i, o := range w.order {
-		key, val := w.key(o.entry), w.value(o.entry)
-		if i > 0 && w.order[i-1].stage == o.stage && bytes.Equal(w.key(w.order[i-1].entry), key) {
-			continue // an older value of the same key
+	w.chunks, w.chunk, w.n = nil, nil, 0
+	for i, c := range all {
+		digest = digest.Add(c)
+		if err := emit(i, c); err != nil {
+			return i, digest, err
 		}
-		if block.entries > 0 && len(block.payload)+len(val)+len(key) > blockTarget {
-			if err := seal(); err != nil {
-				return chunks, digest, err
-			}
-		}
-		block.add(o.stage, key, val)
 	}
-	if err := seal(); err != nil {
-		return chunks, digest, err
-	}
-	if err := flush(); err != nil {
-		return chunks, digest, err
-	}
-	return chunks, digest, nil
+	return len(all), digest, nil
 }
 
-// blockBuilder builds one block at a time.
+// blockBuilder builds one block of a stage at a time.
 type blockBuilder struct {
+	stage   dataflow.StageID
 	payload []byte
 	entries uint32
 }
 
 func (b *blockBuilder) size() int { return blockHeader + len(b.payload) }
 
-func (b *blockBuilder) add(stage dataflow.StageID, key, val []byte) {
-	p := binary.BigEndian.AppendUint32(b.payload, uint32(stage))
+func (b *blockBuilder) add(key, val []byte) {
+	b.payload = appendEntry(b.payload, key, val)
+	b.entries++
+}
+
+// appendEntry appends an entry; a nil val is a tombstone.
+func appendEntry(p, key, val []byte) []byte {
 	p = append(binary.AppendUvarint(p, uint64(len(key))), key...)
 	if val == nil {
-		p = append(p, 0)
-	} else {
-		p = append(binary.AppendUvarint(p, uint64(len(val))+1), val...)
+		return append(p, 0)
 	}
-	b.payload = p
-	b.entries++
+	return append(binary.AppendUvarint(p, uint64(len(val))+1), val...)
 }
 
 // appendTo appends the block to dst and empties the builder.
 func (b *blockBuilder) appendTo(dst []byte) []byte {
 	at := len(dst)
 	dst = append(dst, blockVersion, 0, 0, 0)
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(b.stage))
 	dst = binary.LittleEndian.AppendUint32(dst, b.entries)
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(b.payload)))
-	crc := crc32.Update(crc32.Checksum(dst[at:at+12], castagnoli), castagnoli, b.payload)
+	crc := crc32.Update(crc32.Checksum(dst[at:], castagnoli), castagnoli, b.payload)
 	dst = binary.LittleEndian.AppendUint32(dst, crc)
 	dst = append(dst, b.payload...)
 	b.payload, b.entries = b.payload[:0], 0
 	return dst
 }
 
-// decodeChunk checks a chunk and passes each entry's position in it to entry: of its stage and key, and of its value
-// (valAt −1 = tombstone). All bytes of the chunk are used up. The order of the entries is the caller's to check.
-func decodeChunk(chunk []byte, entry func(at int, e rawEntry) error) error {
+// decodeChunk checks a chunk and passes each entry to entry, with its stage and its position in the chunk. All bytes of the
+// chunk are used up.
+func decodeChunk(chunk []byte, entry func(stage dataflow.StageID, at int, e rawEntry)) error {
 	for off := 0; off < len(chunk); {
 		head := chunk[off:]
 		if len(head) < blockHeader {
@@ -232,13 +154,14 @@ func decodeChunk(chunk []byte, entry func(at int, e rawEntry) error) error {
 		if head[0] != blockVersion || head[1] != 0 || head[2] != 0 || head[3] != 0 {
 			return fmt.Errorf("%w: block version %x at byte %d is unknown", errDelta, head[:4], off)
 		}
-		n, size := binary.LittleEndian.Uint32(head[4:]), binary.LittleEndian.Uint32(head[8:])
+		stage := dataflow.StageID(binary.LittleEndian.Uint32(head[4:]))
+		n, size := binary.LittleEndian.Uint32(head[8:]), binary.LittleEndian.Uint32(head[12:])
 		if int64(size) > int64(len(head)-blockHeader) {
 			return fmt.Errorf("%w: block at byte %d is cut off", errDelta, off)
 		}
 		payload := head[blockHeader:][:size:size]
-		crc := crc32.Update(crc32.Checksum(head[:12], castagnoli), castagnoli, payload)
-		if crc != binary.LittleEndian.Uint32(head[12:]) {
+		crc := crc32.Update(crc32.Checksum(head[:blockHeader-4], castagnoli), castagnoli, payload)
+		if crc != binary.LittleEndian.Uint32(head[blockHeader-4:]) {
 			return fmt.Errorf("%w: block at byte %d fails its checksum", errDelta, off)
 		}
 		at := 0
@@ -247,9 +170,7 @@ func decodeChunk(chunk []byte, entry func(at int, e rawEntry) error) error {
 			if err != nil {
 				return fmt.Errorf("%w in the block at byte %d", err, off)
 			}
-			if err := entry(off+blockHeader+at, e); err != nil {
-				return err
-			}
+			entry(stage, off+blockHeader+at, e)
 			at += e.size
 		}
 		if n != 0 || at != len(payload) {
@@ -262,41 +183,27 @@ func decodeChunk(chunk []byte, entry func(at int, e rawEntry) error) error {
 
 // rawEntry is one entry of a block, aliasing it.
 type rawEntry struct {
-	stageKey stageKey
-	val      []byte // nil = tombstone
-	size     int    // of the whole entry in the block
-}
-
-// stageKey names a key of a shard's state within a pipeline.
-type stageKey struct {
-	stage dataflow.StageID
-	key   []byte
-}
-
-func (k stageKey) compare(other stageKey) int {
-	if k.stage != other.stage {
-		return cmp.Compare(k.stage, other.stage)
-	}
-	return bytes.Compare(k.key, other.key)
+	key  []byte
+	val  []byte // nil = tombstone
+	size int    // of the whole entry in the block
 }
 
 // decodeEntry reads the entry that b starts with.
-func decodeEntry(b []byte) (rawEntry, error) {
-	if len(b) < 6 {
-		return rawEntry{}, fmt.Errorf("%w: entry cut off", errDelta)
+func decodeEntry(b []byte) (e rawEntry, err error) {
+	n, at := uint64(0), 0
+	if len(b) > 0 && b[0] < 0x80 { // most are short
+		n, at = uint64(b[0]), 1
+	} else if n, at = binary.Uvarint(b); at <= 0 {
+		return e, fmt.Errorf("%w: entry cut off", errDelta)
 	}
-	e := rawEntry{stageKey: stageKey{stage: dataflow.StageID(binary.BigEndian.Uint32(b))}}
-	at := 4
-	n, w := binary.Uvarint(b[at:])
-	if w <= 0 || n > uint64(len(b)-at-w) {
-		return rawEntry{}, fmt.Errorf("%w: key cut off", errDelta)
+	if n > uint64(len(b)-at) {
+		return e, fmt.Errorf("%w: key cut off", errDelta)
 	}
-	at += w
-	e.stageKey.key = b[at : at+int(n) : at+int(n)]
+	e.key = b[at : at+int(n) : at+int(n)]
 	at += int(n)
-	n, w = binary.Uvarint(b[at:])
+	n, w := binary.Uvarint(b[at:])
 	if w <= 0 || n > uint64(len(b)-at-w)+1 {
-		return rawEntry{}, fmt.Errorf("%w: value cut off", errDelta)
+		return e, fmt.Errorf("%w: value cut off", errDelta)
 	}
 	at += w
 	if n > 0 {

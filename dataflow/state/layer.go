@@ -1,198 +1,176 @@
 package state
 
 import (
+	"bytes"
+	"cmp"
 	"fmt"
-	"math/bits"
+	"slices"
 	"sort"
-
-	"github.com/cespare/xxhash/v2"
 
 	"github.com/weirdb/weir/dataflow"
 )
 
-// layer is an immutable sorted run in memory: one complete delta, or several neighbouring ones merged, newest wins,
+// layer is an immutable set of entries in memory: one complete delta, or several neighbouring ones merged, newest wins,
 // tombstones kept. It covers the deltas first to last.
 type layer struct {
 	first, last dataflow.DeltaRef
-	segs        [][]byte
-	at          []uint64 // entries in order: segment << 32 | offset
-	bytes       int64    // of entries
-	filter      filter
-	index       index
+	runs        []*run // by stage
+	entries     int
+	bytes       int64 // of entries
 }
 
-func (l *layer) entry(i int) rawEntry {
-	e, err := decodeEntry(l.segs[l.at[i]>>32][uint32(l.at[i]):])
-	if err != nil {
-		// All entries were decoded once when the layer was made, and nothing has write access to its bytes since.
-		panic(fmt.Sprintf("state: layer %s–%s changed in memory: %v", l.first, l.last, err))
-	}
-	return e
-}
-
-// search returns the index of the first entry that is not less than k.
-func (l *layer) search(k stageKey) int {
-	return sort.Search(len(l.at), func(i int) bool { return l.entry(i).stageKey.compare(k) >= 0 })
-}
-
-// get returns the value of k (nil = tombstone) and whether the layer says anything about k. hash is k.hash().
-func (l *layer) get(k stageKey, hash uint64) (val []byte, found bool) {
-	if !l.filter.mayContain(hash) {
-		return nil, false
-	}
-	for slot := l.index.first(hash); l.index[slot] != 0; slot = l.index.next(slot) {
-		if e := l.entry(int(l.index[slot] - 1)); e.stageKey.compare(k) == 0 {
-			return e.val, true
+// run returns the entries of a stage, nil when there are none.
+func (l *layer) run(stage dataflow.StageID) *run {
+	for _, r := range l.runs {
+		if r.stage == stage {
+			return r
 		}
+	}
+	return nil
+}
+
+// get returns the value of a key (nil = tombstone) and whether the layer says anything about it. hash is
+// dataflow.HashKey(key).
+func (l *layer) get(stage dataflow.StageID, hash uint64, key []byte) (val []byte, found bool) {
+	if r := l.run(stage); r != nil {
+		return r.get(hash, key)
 	}
 	return nil, false
 }
 
-// hash mixes the stage into the hash of the key.
-func (k stageKey) hash() uint64 {
-	return xxhash.Sum64(k.key) ^ uint64(k.stage)*0x9E3779B97F4A7C15
-}
-
-// filter is a Bloom filter whose bits of one key stand in one 64-bit word: one cache miss per question. With five keys
-// per word about one absent key in forty passes.
-type filter []uint64
-
-const (
-	filterKeysPerWord = 5
-	filterBits        = 6
-)
-
-func newFilter(hashes []uint64) filter {
-	f := make(filter, len(hashes)/filterKeysPerWord+1)
-	for _, h := range hashes {
-		i, mask := f.place(h)
-		f[i] |= mask
-	}
-	return f
-}
-
-func (f filter) place(hash uint64) (word uint64, mask uint64) {
-	word, rest := bits.Mul64(hash, uint64(len(f)))
-	rest *= 0x9E3779B97F4A7C15
-	for i := 0; i < filterBits; i++ {
-		mask |= 1 << (rest >> 58)
-		rest <<= 6
-	}
-	return word, mask
-}
-
-func (f filter) mayContain(hash uint64) bool {
-	if len(f) == 0 {
-		return false
-	}
-	i, mask := f.place(hash)
-	return f[i]&mask == mask
-}
-
-// index finds the entry of a key by its hash: open addressing, the number of the entry + 1, 0 = free. A search in the sorted
-// entries costs a cache miss or two at each of its steps; here it is one or two in all. It is between a third and two
-// thirds full, so a key takes 6 to 12 bytes.
-type index []uint32
-
-func newIndex(hashes []uint64) index {
-	x := make(index, 1<<bits.Len(uint(len(hashes)+len(hashes)/2)))
-	for i, h := range hashes {
-		slot := x.first(h)
-		for x[slot] != 0 {
-			slot = x.next(slot)
-		}
-		x[slot] = uint32(i + 1)
-	}
-	return x
-}
-
-// first returns where to look first: the high bits of the hash. All keys of a shard have low bits in common, those that
-// chose the shard.
-func (x index) first(hash uint64) int {
-	high, _ := bits.Mul64(hash, uint64(len(x)))
-	return int(high)
-}
-
-func (x index) next(slot int) int { return (slot + 1) & (len(x) - 1) }
-
-// layerBuilder makes a layer of entries that come in order.
+// layerBuilder makes a layer of the chunks of a delta, or of older layers.
 type layerBuilder struct {
-	segs   [][]byte
-	at     []uint64
-	hashes []uint64
-	bytes  int64
-	last   stageKey
+	segs [][]byte
+	runs []*runBuilder
+	last *runBuilder
 }
 
-// note records an entry that stands at the given offset of the newest segment. Entries must come sorted, each key once.
-func (b *layerBuilder) note(off int, e rawEntry) error {
-	if len(b.at) > 0 && b.last.compare(e.stageKey) >= 0 {
-		return fmt.Errorf("%w: keys out of order", errDelta)
+func (b *layerBuilder) run(stage dataflow.StageID) *runBuilder {
+	if b.last != nil && b.last.stage == stage {
+		return b.last
 	}
-	b.last = e.stageKey
-	b.at = append(b.at, uint64(len(b.segs)-1)<<32|uint64(off))
-	b.hashes = append(b.hashes, e.stageKey.hash())
-	b.bytes += int64(e.size)
-	return nil
+	for _, r := range b.runs {
+		if r.stage == stage {
+			b.last = r
+			return r
+		}
+	}
+	b.last = &runBuilder{stage: stage}
+	b.runs = append(b.runs, b.last)
+	return b.last
 }
 
 // addChunk decodes a chunk of a delta and keeps it.
 func (b *layerBuilder) addChunk(data []byte) error {
+	if len(b.segs) == maxSegments {
+		return fmt.Errorf("%w: it has more than %d chunks", errDelta, maxSegments)
+	}
 	b.segs = append(b.segs, data)
-	return decodeChunk(data, b.note)
+	seg := place(len(b.segs)-1, 0)
+	return decodeChunk(data, func(stage dataflow.StageID, at int, e rawEntry) {
+		b.run(stage).note(seg+uint32(at), dataflow.HashKey(e.key), e.size)
+	})
 }
 
-func (b *layerBuilder) finish(first, last dataflow.DeltaRef) *layer {
-	return &layer{first: first, last: last, segs: b.segs, at: b.at, bytes: b.bytes, filter: newFilter(b.hashes), index: newIndex(b.hashes)}
+// add copies an entry.
+func (b *layerBuilder) add(r *runBuilder, hash uint64, e []byte) {
+	n := len(b.segs)
+	if n == 0 || len(b.segs[n-1])+len(e) > cap(b.segs[n-1]) {
+		b.segs = append(b.segs, make([]byte, 0, max(foldSegment, len(e))))
+		n++
+	}
+	seg := &b.segs[n-1]
+	r.note(place(n-1, len(*seg)), hash, len(e))
+	*seg = append(*seg, e...)
 }
 
-// cursor walks a range of a layer.
+// finish makes the layer. The error says that a key came twice.
+func (b *layerBuilder) finish(first, last dataflow.DeltaRef) (*layer, error) {
+	l := &layer{first: first, last: last}
+	for _, rb := range b.runs {
+		r, err := rb.finish(b.segs)
+		if err != nil {
+			return nil, err
+		}
+		l.runs = append(l.runs, r)
+		l.entries += len(rb.places)
+		l.bytes += rb.bytes
+	}
+	slices.SortFunc(l.runs, func(a, b *run) int { return cmp.Compare(a.stage, b.stage) })
+	return l, nil
+}
+
+// maxFold is the size up to which layers are merged with each other: what a layer's places can name, with room to spare
+// for the ends of segments.
+const maxFold = maxSegments / 2 * foldSegment
+
+// fold merges neighbouring layers, oldest first, into one. Entries of the newest layer come first, then those of each
+// older one that no newer one has: nothing is sorted.
+func fold(layers []*layer) *layer {
+	var b layerBuilder
+	for i := len(layers) - 1; i >= 0; i-- {
+		newer := layers[i+1:]
+		for _, r := range layers[i].runs {
+			rb := b.run(r.stage)
+			r.each(func(hash uint64, raw []byte, key []byte) {
+				for _, n := range newer {
+					if _, found := n.get(r.stage, hash, key); found {
+						return
+					}
+				}
+				b.add(rb, hash, raw)
+			})
+		}
+	}
+	l, err := b.finish(layers[0].first, layers[len(layers)-1].last)
+	if err != nil {
+		panic("state: merged layers have a key twice") // each layer was checked when it was made
+	}
+	return l
+}
+
+// cursor walks a range of a run in key order.
 type cursor struct {
-	l      *layer
-	i, end int
-	cur    rawEntry
+	r     *run
+	order []uint32
+	i     int
+	cur   rawEntry
 }
 
-func newCursor(l *layer, i, end int) cursor {
-	c := cursor{l: l, i: i - 1, end: end}
-	c.next()
-	return c
-}
-
-func (c *cursor) valid() bool { return c.i < c.end }
+func (c *cursor) valid() bool { return c.i < len(c.order) }
 
 func (c *cursor) next() {
-	if c.i++; c.i < c.end {
-		c.cur = c.l.entry(c.i)
+	if c.i++; c.i < len(c.order) {
+		c.cur = c.r.entry(c.order[c.i])
 	}
 }
 
-// merger walks several layers as one: each key once, with the newest layer's value, tombstones included. The cursors are
-// few, so the smallest is found by looking at each.
+// merger walks a stage's entries in several layers as one: each key once, with the newest layer's value, tombstones
+// included. The cursors are few, so the smallest is found by looking at each.
 type merger struct {
 	cursors []cursor // newest layer first
 }
 
-func newMerger(newestFirst []*layer) *merger {
+// newMerger walks lo ≤ key < hi; a nil hi is no bound. It sorts the layers that have not been sorted yet.
+func newMerger(newestFirst []*layer, stage dataflow.StageID, lo, hi []byte) *merger {
 	m := &merger{cursors: make([]cursor, 0, len(newestFirst))}
 	for _, l := range newestFirst {
-		m.cursors = append(m.cursors, newCursor(l, 0, len(l.at)))
-	}
-	return m
-}
-
-// newRangeMerger is newMerger for lo ≤ key < hi of a stage; nil hi = to the stage's end.
-func newRangeMerger(newestFirst []*layer, stage dataflow.StageID, lo, hi []byte) *merger {
-	m := &merger{cursors: make([]cursor, 0, len(newestFirst))}
-	for _, l := range newestFirst {
-		end := len(l.at)
-		if hi != nil {
-			end = l.search(stageKey{stage, hi})
-		} else if stage+1 != 0 {
-			end = l.search(stageKey{stage: stage + 1})
+		r := l.run(stage)
+		if r == nil {
+			continue
 		}
-		if from := l.search(stageKey{stage, lo}); from < end {
-			m.cursors = append(m.cursors, newCursor(l, from, end))
+		order := r.sorted()
+		at := func(k []byte) int {
+			return sort.Search(len(order), func(i int) bool { return bytes.Compare(r.entry(order[i]).key, k) >= 0 })
+		}
+		if hi != nil {
+			order = order[:at(hi)]
+		}
+		if len(lo) > 0 {
+			order = order[at(lo):]
+		}
+		if len(order) > 0 {
+			m.cursors = append(m.cursors, cursor{r: r, order: order, cur: r.entry(order[0])})
 		}
 	}
 	return m
@@ -202,48 +180,30 @@ func newRangeMerger(newestFirst []*layer, stage dataflow.StageID, lo, hi []byte)
 func (m *merger) peek() *cursor {
 	var least *cursor
 	for i := range m.cursors {
-		if c := &m.cursors[i]; c.valid() && (least == nil || c.cur.stageKey.compare(least.cur.stageKey) < 0) {
+		if c := &m.cursors[i]; c.valid() && (least == nil || bytes.Compare(c.cur.key, least.cur.key) < 0) {
 			least = c
 		}
 	}
 	return least
 }
 
-// skip moves all cursors past k.
-func (m *merger) skip(k stageKey) {
+// skip moves all cursors past a key.
+func (m *merger) skip(key []byte) {
 	for i := range m.cursors {
-		if c := &m.cursors[i]; c.valid() && c.cur.stageKey.compare(k) == 0 {
+		if c := &m.cursors[i]; c.valid() && bytes.Equal(c.cur.key, key) {
 			c.next()
 		}
 	}
 }
 
-// foldSegment is the size of the segments that folded layers are written to. An entry does not span two.
-const foldSegment = 1 << 20
-
-// fold merges neighbouring layers, oldest first, into one.
-func fold(layers []*layer) *layer {
-	newestFirst := make([]*layer, len(layers))
-	entries := 0
-	for i, l := range layers {
-		newestFirst[len(layers)-1-i] = l
-		entries = max(entries, len(l.at))
-	}
-	b := layerBuilder{at: make([]uint64, 0, entries), hashes: make([]uint64, 0, entries)}
-	m := newMerger(newestFirst)
-	for c := m.peek(); c != nil; c = m.peek() {
-		e := c.cur
-		raw := c.l.segs[c.l.at[c.i]>>32][uint32(c.l.at[c.i]):][:e.size]
-		if n := len(b.segs); n == 0 || len(b.segs[n-1])+len(raw) > cap(b.segs[n-1]) {
-			b.segs = append(b.segs, make([]byte, 0, max(foldSegment, len(raw))))
+// stages returns the stages that the layers have entries of, ascending.
+func stages(layers []*layer) []dataflow.StageID {
+	var out []dataflow.StageID
+	for _, l := range layers {
+		for _, r := range l.runs {
+			out = append(out, r.stage)
 		}
-		seg := &b.segs[len(b.segs)-1]
-		off := len(*seg)
-		*seg = append(*seg, raw...)
-		if err := b.note(off, e); err != nil {
-			panic("state: merged layers are out of order") // the layers were checked when they were made
-		}
-		m.skip(e.stageKey)
 	}
-	return b.finish(layers[0].first, layers[len(layers)-1].last)
+	slices.Sort(out)
+	return slices.Compact(out)
 }

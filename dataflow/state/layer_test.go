@@ -15,11 +15,15 @@ func TestAnIndexOfOneShardsKeysIsShortToSearch(t *testing.T) {
 	for i := uint64(0); len(hashes) < 20_000; i++ {
 		key := binary.BigEndian.AppendUint64(nil, i)
 		if dataflow.ShardOf(dataflow.KeyGroupOf(dataflow.HashKey(key)), shards) == 3 {
-			hashes = append(hashes, stageKey{stage: 1, key: key}.hash())
+			hashes = append(hashes, dataflow.HashKey(key))
 		}
 	}
 	for _, n := range []int{0, 1, 2, 3, 5, 10, 1000, len(hashes)} {
-		x := newIndex(hashes[:n])
+		places := make([]uint32, n)
+		for i := range places {
+			places[i] = uint32(i)
+		}
+		x := newIndex(hashes[:n], places, func(i, j int) { t.Fatalf("entries %d and %d have one hash", i, j) })
 		steps := 0
 		for i, h := range hashes[:n] {
 			slot := x.first(h)

@@ -78,12 +78,18 @@ func (r rows) with(changes []change) rows {
 	return out
 }
 
-// encodeDelta writes changes as one delta.
+// encodeDelta writes changes as one delta: of those of one key the last.
 func encodeDelta(t testing.TB, changes []change) (chunks [][]byte, digest uint64) {
 	t.Helper()
+	last := map[string]int{}
+	for i, c := range changes {
+		last[rowKey(c.stage, []byte(c.key))] = i
+	}
 	w := NewDeltaWriter()
-	for _, c := range changes {
-		w.Add(c.stage, []byte(c.key), c.val)
+	for i, c := range changes {
+		if last[rowKey(c.stage, []byte(c.key))] == i {
+			w.Add(c.stage, []byte(c.key), c.val)
+		}
 	}
 	n, d, err := w.Finish(func(i int, data []byte) error {
 		if i != len(chunks) {

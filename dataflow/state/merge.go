@@ -223,7 +223,7 @@ func (r *Replica) Stats() Stats {
 		p := PipelineStats{Pipeline: uid, Layers: len(c.layers), Cuts: len(c.cuts), Base: c.base}
 		for _, l := range c.layers {
 			p.LayerBytes += l.bytes
-			p.LayerEntries += len(l.at)
+			p.LayerEntries += l.entries
 		}
 		st.Pipelines = append(st.Pipelines, p)
 	}

@@ -404,29 +404,29 @@ func (s *store) writeTable(ctx context.Context, path string, uid dataflow.Pipeli
 		return err
 	}
 	var key []byte
-	m := newMerger(newestFirst)
-	for n := 1; ; n++ {
-		c := m.peek()
-		if c == nil {
-			return nil
-		}
-		if n%checkEvery == 0 {
-			if err := errors.Join(ctx.Err(), goOn()); err != nil {
+	n := 0
+	for _, stage := range stages(newestFirst) {
+		m := newMerger(newestFirst, stage, nil, nil)
+		for c := m.peek(); c != nil; c = m.peek() {
+			if n++; n%checkEvery == 0 {
+				if err := errors.Join(ctx.Err(), goOn()); err != nil {
+					return err
+				}
+			}
+			e := c.cur
+			key = appendStoreKey(key[:0], uid, stage, e.key)
+			if e.val == nil {
+				err = w.Delete(key)
+			} else {
+				err = w.Set(key, e.val)
+			}
+			if err != nil {
 				return err
 			}
+			m.skip(e.key)
 		}
-		e := c.cur
-		key = appendStoreKey(key[:0], uid, e.stageKey.stage, e.stageKey.key)
-		if e.val == nil {
-			err = w.Delete(key)
-		} else {
-			err = w.Set(key, e.val)
-		}
-		if err != nil {
-			return err
-		}
-		m.skip(e.stageKey)
 	}
+	return nil
 }
 
 // close closes the store, unless it is stuck: then it is abandoned. What is wrong with a store that has failed was said by

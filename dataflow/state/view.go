@@ -30,11 +30,10 @@ func (v *View) Ref() dataflow.DeltaRef { return v.ref }
 
 // Get appends the value of a key to dst and reports whether the key is there. Errors: CORRUPT, SHUTTING_DOWN.
 func (v *View) Get(stage dataflow.StageID, key, dst []byte) ([]byte, bool, error) {
-	k := stageKey{stage, key}
 	if len(v.layers) > 0 {
-		hash := k.hash()
+		hash := dataflow.HashKey(key)
 		for _, l := range v.layers {
-			if val, found := l.get(k, hash); found {
+			if val, found := l.get(stage, hash, key); found {
 				return append(dst, val...), val != nil, nil
 			}
 		}
@@ -61,7 +60,7 @@ func (v *View) Get(stage dataflow.StageID, key, dst []byte) ([]byte, bool, error
 // when it returns. The iterator is for one goroutine; the view lives until it is closed, also when released before.
 func (v *View) Iter(stage dataflow.StageID, lo, hi []byte) *Iter {
 	v.refs.Add(1)
-	it := &Iter{v: v, m: newRangeMerger(v.layers, stage, lo, hi)}
+	it := &Iter{v: v, m: newMerger(v.layers, stage, lo, hi)}
 	if v.snap == nil || hi != nil && bytes.Compare(lo, hi) >= 0 {
 		return it
 	}
@@ -136,7 +135,7 @@ func (it *Iter) Next() bool {
 			key := it.store.Key()[storePrefix:]
 			order := -1
 			if layered != nil {
-				order = stageKey{layered.cur.stageKey.stage, key}.compare(layered.cur.stageKey)
+				order = bytes.Compare(key, layered.cur.key)
 			}
 			if order < 0 {
 				it.key, it.onStore = key, true
@@ -158,9 +157,9 @@ func (it *Iter) Next() bool {
 			return false
 		}
 		e := layered.cur
-		it.m.skip(e.stageKey)
+		it.m.skip(e.key)
 		if e.val != nil {
-			it.key, it.val = e.stageKey.key, e.val
+			it.key, it.val = e.key, e.val
 			return true
 		}
 	}
