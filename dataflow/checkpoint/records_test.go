@@ -144,7 +144,7 @@ func (w *world) deliver(in *instance) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	in.frozen[acts.Aligned] = in.table.Freeze()
+	in.frozen[acts.Aligned] = in.table.Freeze(acts.Aligned)
 	if _, err := in.aligner.Resume(); err != nil {
 		return "", err
 	}
@@ -162,8 +162,8 @@ func (in *instance) add(v int) {
 }
 
 func (in *instance) value() string {
-	v, ok, _ := in.table.Get([]byte(in.name), nil)
-	if !ok {
+	v, a := in.table.Get([]byte(in.name), nil)
+	if a != state.Found {
 		return "-"
 	}
 	return string(v)
@@ -196,7 +196,7 @@ func (w *world) commit(n dataflow.CheckpointID) string {
 func (w *world) restart() {
 	w.pos = w.committed.pos
 	for _, name := range w.names {
-		in := &instance{name: name, aligner: checkpoint.NewAligner[message](1), table: state.NewTable(state.Shape{KeyBytes: 16}), frozen: make(map[dataflow.CheckpointID]*state.Frozen)}
+		in := &instance{name: name, aligner: checkpoint.NewAligner[message](1), table: state.NewTable(state.Shape{KeyBytes: 16}, nil), frozen: make(map[dataflow.CheckpointID]*state.Frozen)}
 		if v, ok := w.committed.state[name]; ok {
 			in.table.Load([]byte(name), []byte(v))
 		}

@@ -3,6 +3,8 @@ package state
 import (
 	"math/bits"
 	"slices"
+
+	"github.com/weirdb/weir/dataflow"
 )
 
 // Frozen is what a table had changed when it was frozen: the keys, with the values of that moment. It is gathered by one
@@ -39,19 +41,22 @@ func (f *Frozen) keep(key, val []byte) {
 }
 
 func (f *Frozen) size() int64 {
-	n := cap(f.before.arena) + 24*cap(f.before.ends)
-	for _, b := range f.bits {
-		n += 8 * len(b)
+	return int64(cap(f.before.arena)+24*cap(f.before.ends)) + bitBytes(&f.bits)
+}
+
+func bitBytes(bits *[tableParts][]uint64) (n int64) {
+	for _, b := range bits {
+		n += int64(8 * len(b))
 	}
-	return int64(n)
+	return n
 }
 
 // Len returns how many changes remain to be gathered. The gathering goroutine may call it.
 func (f *Frozen) Len() int { return f.left }
 
-// Freeze takes what has changed since the last Freeze out of the table as a set to be gathered, in constant time. Several
-// sets may be outstanding; their deltas must go out in the order of the freezes.
-func (t *Table) Freeze() *Frozen {
+// Freeze takes what has changed since the last Freeze out of the table as a set to be gathered for checkpoint attempt n, in
+// constant time. Several sets may be outstanding; their deltas must go out in the order of the freezes.
+func (t *Table) Freeze(n dataflow.CheckpointID) *Frozen {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	f := &Frozen{left: t.mu.changed}
@@ -59,6 +64,13 @@ func (t *Table) Freeze() *Frozen {
 		return f
 	}
 	t.mu.changed = 0
+	if t.budget != nil {
+		held := &pending{id: n}
+		for i := range t.mu.parts {
+			held.bits[i] = slices.Clone(t.mu.parts[i].dirty)
+		}
+		t.mu.pending = append(t.mu.pending, held)
+	}
 	for i := range t.mu.parts {
 		p := &t.mu.parts[i]
 		f.bits[i], p.dirty = p.dirty, nil
@@ -116,8 +128,8 @@ func (t *Table) gatherWordLocked(f *Frozen, emit func(key, val []byte)) (n int) 
 		slot := p.slot(&t.slots, f.word<<6+bits.TrailingZeros64(rest))
 		val := t.slots.valueOf(slot)
 		emit(t.slots.keyOf(slot), val)
-		if val == nil {
-			p.leftovers++
+		if val == nil && t.budget == nil {
+			p.leftovers++ // with a budget it stays until the deletion is committed
 		}
 		n++
 	}
@@ -139,6 +151,6 @@ func (t *Table) partGatheredLocked(f *Frozen) {
 	f.part, f.word = f.part+1, 0
 	if p.leftovers > p.capacity/4 {
 		needed := p.used - p.leftovers
-		t.rehashLocked(part, max(16, 2*needed))
+		t.rehashLocked(part, max(16, 2*needed), nil)
 	}
 }

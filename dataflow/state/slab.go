@@ -18,6 +18,7 @@ type slab struct {
 	free  [slabClasses]uint64
 	spare []int // numbers of chunks that were given back
 	cells int   // that are in use
+	live  int64 // bytes of these
 	size  int64 // bytes of all chunks
 }
 
@@ -58,8 +59,9 @@ func capacityFor(n int) (class, capacity int) {
 
 // alloc returns a cell for n bytes and how many it can hold. Its bytes are undefined.
 func (s *slab) alloc(n int) (ref uint64, capacity int) {
-	s.cells++
 	class, size := capacityFor(n)
+	s.cells++
+	s.live += int64(size)
 	if class < 0 {
 		return uint64(s.addChunk(size)) << 32, size
 	}
@@ -90,6 +92,7 @@ func (s *slab) addChunk(n int) (number int) {
 
 // release frees the cell of n bytes' capacity, as alloc returned it.
 func (s *slab) release(ref uint64, capacity int) {
+	s.live -= int64(capacity)
 	if s.cells--; s.cells == 0 {
 		s.close()
 		return
@@ -110,6 +113,9 @@ func (s *slab) release(ref uint64, capacity int) {
 func (s *slab) bytes(ref uint64, n int) []byte {
 	return s.chunks[ref>>32].bytes[uint32(ref):][:n:n]
 }
+
+// sparse reports whether most of the slab is free cells, which no other class can use.
+func (s *slab) sparse() bool { return s.size > maxChunk/16 && 2*s.live < s.size }
 
 // close gives everything back.
 func (s *slab) close() {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math/bits"
+	"slices"
 
 	"github.com/weirdb/weir/dataflow"
 )
@@ -154,6 +155,25 @@ func (l *slots) setKey(slot []byte, hash uint64, key []byte) {
 	}
 }
 
+// move copies what a slot has in another slab into this one.
+func (l *slots) move(slot []byte, from *slab) {
+	if slot[0]&headLength == headLong {
+		ref := binary.LittleEndian.Uint64(slot[1:])
+		n := 4 + int(binary.LittleEndian.Uint32(from.bytes(ref, 4)))
+		to, _ := l.slab.alloc(n)
+		copy(l.slab.bytes(to, n), from.bytes(ref, n))
+		binary.LittleEndian.PutUint64(slot[1:], to)
+	}
+	if l.value > 0 || slot[0]&headPresent == 0 {
+		return
+	}
+	area := slot[1+l.inline:]
+	ref, n, _ := cell(area)
+	to, capacity := l.slab.alloc(n)
+	copy(l.slab.bytes(to, n), from.bytes(ref, n))
+	setCell(area, to, n, capacity)
+}
+
 // dropKey gives back what the key of an absent slot has in the slab.
 func (l *slots) dropKey(slot []byte) {
 	if slot[0]&headLength != headLong {
@@ -233,15 +253,15 @@ func (l *slots) remove(slot []byte) {
 	l.slab.release(ref, capacity)
 }
 
-// rehash moves the entries into memory for the given number of slots, without the leftovers. frozen are the bitmaps of
-// this part in the outstanding freezes, which move along.
-func (s *subtable) rehash(l *slots, capacity int, frozen [][]uint64) {
+// rehash moves the entries into memory for the given number of slots, without the leftovers and those that drop names. held
+// are the bitmaps of this part in what is outstanding, which move along.
+func (s *subtable) rehash(l *slots, capacity int, held [][]uint64, drop []uint64) {
 	old := *s
 	s.mem, s.capacity, s.used, s.leftovers, s.spare = newMemory(capacity*l.size+slackBytes), capacity, 0, 0, nil
-	was := make([][]uint64, len(frozen))
-	for i, f := range frozen {
-		if f != nil {
-			was[i], frozen[i] = f, newBits(capacity)
+	was := slices.Clone(held)
+	for i, b := range was {
+		if b != nil {
+			held[i] = newBits(capacity)
 		}
 	}
 	if s.dirty != nil {
@@ -252,11 +272,13 @@ func (s *subtable) rehash(l *slots, capacity int, frozen [][]uint64) {
 		if from[0] == 0 {
 			continue
 		}
-		needed := from[0]&headPresent != 0 || getBit(old.dirty, pos)
-		for _, f := range was {
-			needed = needed || getBit(f, pos)
-		}
-		if !needed {
+		switch present := from[0]&headPresent != 0; {
+		case present && !getBit(drop, pos):
+		case present:
+			l.remove(from)
+			l.dropKey(from)
+			continue
+		case !old.heldBy(was, pos):
 			l.dropKey(from)
 			continue
 		}
@@ -273,9 +295,9 @@ func (s *subtable) rehash(l *slots, capacity int, frozen [][]uint64) {
 		if getBit(old.dirty, pos) {
 			setBit(s.dirty, at)
 		}
-		for i, f := range was {
-			if getBit(f, pos) {
-				setBit(frozen[i], at)
+		for i, b := range was {
+			if getBit(b, pos) {
+				setBit(held[i], at)
 			}
 		}
 	}

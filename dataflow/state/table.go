@@ -43,8 +43,9 @@ type Shape struct {
 // The table holds all keys of its stage, so Get and Scan need nothing else: a live scan is a Scan, without an overlay over
 // the newest cut. Close gives its memory back.
 type Table struct {
-	slots slots
-	mu    struct {
+	slots  slots
+	budget *Budget
+	mu     struct {
 		sync.Mutex
 		parts [tableParts]subtable
 		// changed counts the keys changed since the last freeze.
@@ -52,14 +53,23 @@ type Table struct {
 		// frozen holds the frozen sets that are not fully gathered, oldest first.
 		frozen []*Frozen
 		keys   int // that are present
+		// Of a table with a budget: see evict.go.
+		pending    []*pending            // oldest first
+		committed  dataflow.CheckpointID // the newest cut that can be read
+		incomplete bool                  // there are keys that are not in the table
+		hand       int                   // the next part to evict from
+		turn       uint                  // counts evictions, so that they take different slots
+		counted    int64                 // the memory that the budget knows of
 		// prefetched is what Prefetch has read, so that the reads are not left out.
 		prefetched byte
 		closed     bool
 	}
 }
 
-// NewTable returns an empty table.
-func NewTable(shape Shape) *Table { return &Table{slots: newSlots(shape)} }
+// NewTable returns an empty table that shares a budget; nil = none, and it holds all keys of its stage.
+func NewTable(shape Shape, budget *Budget) *Table {
+	return &Table{slots: newSlots(shape), budget: budget}
+}
 
 // Close gives the table's memory back. Reads and writes find it empty afterwards.
 func (t *Table) Close() {
@@ -70,7 +80,18 @@ func (t *Table) Close() {
 		t.mu.parts[i] = subtable{}
 	}
 	t.slots.slab.close()
-	t.mu.frozen, t.mu.keys, t.mu.changed, t.mu.closed = nil, 0, 0, true
+	t.mu.frozen, t.mu.pending, t.mu.keys, t.mu.changed, t.mu.closed = nil, nil, 0, 0, true
+	t.countLocked()
+}
+
+// countLocked tells the budget what the table takes.
+func (t *Table) countLocked() {
+	if t.budget == nil {
+		return
+	}
+	n := t.bytesLocked()
+	t.budget.add(n - t.mu.counted)
+	t.mu.counted = n
 }
 
 // Lock takes the table's lock for the writer.
@@ -87,7 +108,12 @@ func partOf(hash uint64) int { return int(hash>>10) & (tableParts - 1) }
 type Slot struct {
 	t     *Table
 	bytes []byte
+	fresh bool
 }
+
+// Fresh reports whether the slot was made by this Change: if the key is one that Missing has named, its value is still to be
+// Set.
+func (s Slot) Fresh() bool { return s.fresh }
 
 // Value returns the value, nil when the key is absent. It aliases the table: the writer may change it in place, up to its
 // capacity, after Change.
@@ -143,7 +169,6 @@ func (t *Table) Change(hash uint64, key []byte) Slot {
 	if !found {
 		t.slots.setKey(slot, hash, key)
 		p.used++
-		p.leftovers++ // as long as nothing is to be told of it
 	}
 	if p.dirty == nil {
 		if p.dirty, p.spare = p.spare, nil; p.dirty == nil {
@@ -154,9 +179,11 @@ func (t *Table) Change(hash uint64, key []byte) Slot {
 	if *word&bit == 0 {
 		*word |= bit
 		t.mu.changed++
-		t.keepLocked(part, pos, slot)
+		if found {
+			t.keepLocked(part, pos, slot)
+		}
 	}
-	return Slot{t: t, bytes: slot}
+	return Slot{t: t, bytes: slot, fresh: !found}
 }
 
 // keepLocked saves what outstanding freezes have not gathered of a slot that is about to change for the first time in its
@@ -169,7 +196,7 @@ func (t *Table) keepLocked(part, pos int, slot []byte) {
 			return // a slot is in one set at most: the next change would have moved it out
 		}
 	}
-	if slot[0]&headPresent == 0 {
+	if slot[0]&headPresent == 0 && t.budget == nil {
 		t.mu.parts[part].leftovers-- // it was one
 	}
 }
@@ -178,6 +205,9 @@ func (t *Table) keepLocked(part, pos int, slot []byte) {
 func (t *Table) makeRoomLocked(part int) {
 	p := &t.mu.parts[part]
 	needed := p.used - p.leftovers + 1
+	if t.budget != nil {
+		needed = t.neededLocked(part) + 1
+	}
 	capacity := p.capacity
 	if capacity == 0 {
 		// The parts begin, and so grow, at different sizes: the table as a whole grows smoothly.
@@ -188,26 +218,29 @@ func (t *Table) makeRoomLocked(part int) {
 	for 9*needed > 5*capacity {
 		capacity += capacity / 2
 	}
-	t.rehashLocked(part, capacity)
+	t.rehashLocked(part, capacity, nil)
 }
 
-func (t *Table) rehashLocked(part, capacity int) {
-	bitmaps := make([][]uint64, len(t.mu.frozen))
+// rehashLocked moves the entries of a part, without those that drop names (nil = all).
+func (t *Table) rehashLocked(part, capacity int, drop []uint64) {
+	held := t.bitmapsLocked(part)
+	t.mu.parts[part].rehash(&t.slots, capacity, held, drop)
 	for i, f := range t.mu.frozen {
-		bitmaps[i] = f.bits[part]
-	}
-	t.mu.parts[part].rehash(&t.slots, capacity, bitmaps)
-	for i, f := range t.mu.frozen {
-		f.bits[part] = bitmaps[i]
+		f.bits[part] = held[i]
 		if f.part == part {
 			f.word = 0 // what has been gathered has no bit any more
 		}
 	}
+	for i, p := range t.mu.pending {
+		p.bits[part] = held[len(t.mu.frozen)+i]
+	}
+	t.countLocked()
 }
 
 // Load puts a committed value into the table: the key is unchanged afterwards. It is for start-up, before the first
-// Change. key and val are copied.
-func (t *Table) Load(key, val []byte) {
+// Change. key and val are copied. It reports whether the budget has room for more: if not, and there is more, call
+// SetIncomplete.
+func (t *Table) Load(key, val []byte) (room bool) {
 	hash := dataflow.HashKey(key)
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -223,33 +256,47 @@ func (t *Table) Load(key, val []byte) {
 		p.used++
 	}
 	Slot{t: t, bytes: slot}.Set(val)
+	return !t.budget.Exceeded()
 }
 
-// Get appends the newest value of key to dst and reports whether the key is there, and whether the table is open.
-func (t *Table) Get(key, dst []byte) (val []byte, found, open bool) {
-	hash := dataflow.HashKey(key)
+// Answer says what a table knows of a key.
+type Answer uint8
+
+const (
+	// Absent: the stage has no such key.
+	Absent Answer = iota
+	// Found: the value is the newest there is.
+	Found
+	// InBase: the table does not hold the key; a cut from Base on has the newest value, if there is one.
+	InBase
+	// Closed: the table is closed.
+	Closed
+)
+
+// Get appends the newest value of key to dst, if it is Found.
+func (t *Table) Get(key, dst []byte) (val []byte, a Answer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	val, found = t.appendLocked(hash, key, dst)
-	return val, found, !t.mu.closed
+	return t.Append(dataflow.HashKey(key), key, dst)
 }
 
 // Append is Get for a caller that holds the lock.
-func (t *Table) Append(hash uint64, key, dst []byte) (val []byte, found bool) {
-	return t.appendLocked(hash, key, dst)
-}
-
-func (t *Table) appendLocked(hash uint64, key, dst []byte) ([]byte, bool) {
-	p := &t.mu.parts[partOf(hash)]
-	if p.capacity == 0 {
-		return dst, false
+func (t *Table) Append(hash uint64, key, dst []byte) (val []byte, a Answer) {
+	if t.mu.closed {
+		return dst, Closed
 	}
-	pos, found := p.find(&t.slots, hash, key)
-	if !found {
-		return dst, false
+	if p := &t.mu.parts[partOf(hash)]; p.capacity > 0 {
+		if pos, found := p.find(&t.slots, hash, key); found {
+			if val := t.slots.valueOf(p.slot(&t.slots, pos)); val != nil {
+				return append(dst, val...), Found
+			}
+			return dst, Absent
+		}
 	}
-	val := t.slots.valueOf(p.slot(&t.slots, pos))
-	return append(dst, val...), val != nil
+	if t.mu.incomplete {
+		return dst, InBase
+	}
+	return dst, Absent
 }
 
 // Len returns how many keys the table holds.
@@ -270,6 +317,10 @@ func (t *Table) Dirty() int {
 func (t *Table) Bytes() int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.bytesLocked()
+}
+
+func (t *Table) bytesLocked() int64 {
 	n := t.slots.slab.size
 	for i := range t.mu.parts {
 		p := &t.mu.parts[i]
@@ -277,6 +328,9 @@ func (t *Table) Bytes() int64 {
 	}
 	for _, f := range t.mu.frozen {
 		n += f.size()
+	}
+	for _, p := range t.mu.pending {
+		n += bitBytes(&p.bits)
 	}
 	return n
 }

@@ -28,6 +28,7 @@ type tableModel struct {
 
 // frozenModel is a freeze that is being gathered.
 type frozenModel struct {
+	id    dataflow.CheckpointID
 	f     *Frozen
 	delta map[string]*string // nil = deleted
 	want  map[string]string  // the table at the freeze
@@ -45,7 +46,7 @@ var tableShapes = []Shape{
 
 func newTableModel(t *testing.T, shape Shape, seed uint64, keys int) *tableModel {
 	m := &tableModel{
-		t: t, rng: rand.New(rand.NewPCG(seed, 1)), shape: shape, table: NewTable(shape),
+		t: t, rng: rand.New(rand.NewPCG(seed, 1)), shape: shape, table: NewTable(shape, nil),
 		now: map[string]string{}, committed: map[string]string{},
 	}
 	t.Cleanup(m.table.Close)
@@ -106,7 +107,7 @@ func (m *tableModel) remove(key string) {
 }
 
 func (m *tableModel) freeze() {
-	m.sets = append(m.sets, &frozenModel{f: m.table.Freeze(), delta: map[string]*string{}, want: maps.Clone(m.now)})
+	m.sets = append(m.sets, &frozenModel{f: m.table.Freeze(0), delta: map[string]*string{}, want: maps.Clone(m.now)})
 }
 
 // gather gathers a part of the oldest freeze. When that is complete, its delta over the older ones must be the table at the
@@ -149,9 +150,9 @@ func (m *tableModel) gather(most int) {
 
 func (m *tableModel) check() {
 	key := m.key()
-	val, ok, open := m.table.Get([]byte(key), nil)
-	if want, there := m.now[key]; !open || ok != there || string(val) != want {
-		m.t.Fatalf("get %q = %.20q, %v, want %.20q", key, val, ok, want)
+	val, a := m.table.Get([]byte(key), nil)
+	if want, there := m.now[key]; a > Found || (a == Found) != there || string(val) != want {
+		m.t.Fatalf("get %q = %.20q, %v, want %.20q", key, val, a, want)
 	}
 	if got := m.table.Len(); got != len(m.now) {
 		m.t.Fatalf("the table says it has %d keys, it has %d", got, len(m.now))
@@ -261,7 +262,7 @@ func TestMemoryFollowsTheKeys(t *testing.T) {
 }
 
 func TestAKeyOfEightBytesTakesAtMost32WithItsValueAtAnyFill(t *testing.T) {
-	table := NewTable(Shape{KeyBytes: 9, ValBytes: 8})
+	table := NewTable(Shape{KeyBytes: 9, ValBytes: 8}, nil)
 	defer table.Close()
 	key := make([]byte, 9)
 	for n := 1; n <= 400_000; n++ {
@@ -276,17 +277,17 @@ func TestAKeyOfEightBytesTakesAtMost32WithItsValueAtAnyFill(t *testing.T) {
 }
 
 func TestFreezeOfAnUnchangedTableIsEmpty(t *testing.T) {
-	table := NewTable(Shape{KeyBytes: 16})
+	table := NewTable(Shape{KeyBytes: 16}, nil)
 	defer table.Close()
 	table.Load([]byte("k"), []byte("v"))
-	f := table.Freeze()
+	f := table.Freeze(0)
 	if f.Len() != 0 || !table.Gather(f, 1, func(key, _ []byte) { t.Fatalf("gathered %s", key) }) {
 		t.Fatal("a loaded key counts as changed")
 	}
 }
 
 func TestAnEmptyValueIsNotADeletedOne(t *testing.T) {
-	table := NewTable(Shape{KeyBytes: 16})
+	table := NewTable(Shape{KeyBytes: 16}, nil)
 	defer table.Close()
 	change := func(val []byte) {
 		table.Lock()
@@ -294,7 +295,7 @@ func TestAnEmptyValueIsNotADeletedOne(t *testing.T) {
 		table.Change(dataflow.HashKey([]byte("k")), []byte("k")).Set(val)
 	}
 	change([]byte{})
-	f := table.Freeze()
+	f := table.Freeze(0)
 	change(nil)
 	table.Gather(f, 10, func(_, val []byte) {
 		if val == nil {
@@ -304,10 +305,10 @@ func TestAnEmptyValueIsNotADeletedOne(t *testing.T) {
 }
 
 func TestAClosedTableSaysSo(t *testing.T) {
-	table := NewTable(Shape{KeyBytes: 16})
+	table := NewTable(Shape{KeyBytes: 16}, nil)
 	table.Load([]byte("k"), []byte("v"))
 	table.Close()
-	if _, found, open := table.Get([]byte("k"), nil); found || open {
+	if _, a := table.Get([]byte("k"), nil); a != Closed {
 		t.Error("a closed table answers a get")
 	}
 	if entries, open := table.Scan(nil, nil, 0); len(entries) > 0 || open {
@@ -332,7 +333,7 @@ func TestSizesOfCellsWasteAFifthAtMost(t *testing.T) {
 
 // TestReadersRunBesideTheWriter is for the race detector.
 func TestReadersRunBesideTheWriter(t *testing.T) {
-	table := NewTable(Shape{KeyBytes: 16})
+	table := NewTable(Shape{KeyBytes: 16}, nil)
 	stop := make(chan struct{})
 	var readers sync.WaitGroup
 	for range 3 {
@@ -343,7 +344,7 @@ func TestReadersRunBesideTheWriter(t *testing.T) {
 					return
 				default:
 				}
-				if val, found, _ := table.Get([]byte("k1"), nil); found && bytes.Trim(val, "0123456789") != nil {
+				if val, _ := table.Get([]byte("k1"), nil); bytes.Trim(val, "0123456789") != nil {
 					t.Errorf("read %q", val)
 				}
 				table.Scan(nil, nil, 5)
@@ -359,7 +360,7 @@ func TestReadersRunBesideTheWriter(t *testing.T) {
 		}
 		table.Unlock()
 		if i%10 == 0 {
-			for f := table.Freeze(); !table.Gather(f, 3, func(_, _ []byte) {}); {
+			for f := table.Freeze(0); !table.Gather(f, 3, func(_, _ []byte) {}); {
 			}
 		}
 	}
@@ -371,7 +372,7 @@ func TestReadersRunBesideTheWriter(t *testing.T) {
 func BenchmarkTableUpdate(b *testing.B) {
 	for _, n := range []int{1_000, 100_000, 5_000_000} {
 		b.Run(fmt.Sprint("keys=", n), func(b *testing.B) {
-			table := NewTable(Shape{KeyBytes: 16, ValBytes: 8})
+			table := NewTable(Shape{KeyBytes: 16, ValBytes: 8}, nil)
 			defer table.Close()
 			keys, hashes := make([][14]byte, n), make([]uint64, n)
 			for i := range keys {

@@ -1,0 +1,78 @@
+package state
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// Budget is the memory that a node's tables share. Tables count what they take; a table that finds the budget exceeded
+// evicts entries that are in a committed cut, between two batches of its writer. When there are too few of these, the
+// budget is pressed: sources are to wait, and a checkpoint is to be made, after which more can be evicted. The limit is
+// soft: a batch that is being folded never waits for memory.
+//
+// A nil Budget has no limit.
+type Budget struct {
+	limit int64
+	used  atomic.Int64
+	mu    struct {
+		sync.Mutex
+		pressed bool
+		changed chan struct{} // closed and replaced when pressed changes
+	}
+}
+
+// NewBudget returns a budget of limit bytes.
+func NewBudget(limit int64) *Budget {
+	b := &Budget{limit: limit}
+	b.mu.changed = make(chan struct{})
+	return b
+}
+
+// Limit returns the budget's size in bytes; 0 = no limit.
+func (b *Budget) Limit() int64 {
+	if b == nil {
+		return 0
+	}
+	return b.limit
+}
+
+// Used returns the bytes that tables take.
+func (b *Budget) Used() int64 {
+	if b == nil {
+		return 0
+	}
+	return b.used.Load()
+}
+
+func (b *Budget) add(n int64) {
+	if b != nil && n != 0 {
+		b.used.Add(n)
+	}
+}
+
+// Exceeded reports whether the tables take more than the budget.
+func (b *Budget) Exceeded() bool { return b != nil && b.used.Load() > b.limit }
+
+// Pressed reports whether sources are to wait until entries have become evictable, and a channel that is closed when that
+// changes.
+func (b *Budget) Pressed() (pressed bool, changed <-chan struct{}) {
+	if b == nil {
+		return false, nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.mu.pressed, b.mu.changed
+}
+
+func (b *Budget) press(pressed bool) {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.mu.pressed != pressed {
+		b.mu.pressed = pressed
+		close(b.mu.changed)
+		b.mu.changed = make(chan struct{})
+	}
+}

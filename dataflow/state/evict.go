@@ -1,0 +1,189 @@
+package state
+
+import (
+	"slices"
+
+	"github.com/weirdb/weir/dataflow"
+)
+
+// A table with a budget may hold a part of its stage's keys: those that changed since the last committed cut, and of the
+// others as many as fit. An entry that is in no uncommitted cut can be evicted, because the newest committed cut has its
+// value; what is not in the table is there. So with a budget a table remembers, for each freeze until its cut has been
+// committed, which slots it was about.
+//
+// Only the writer evicts, with Relieve, between two batches: an entry that Missing has found, or that has been changed, stays
+// until the batch is done.
+
+// pending is what was frozen for a cut that is not committed yet.
+type pending struct {
+	id   dataflow.CheckpointID
+	bits [tableParts][]uint64
+}
+
+// Complete reports whether the table holds every key of its stage.
+func (t *Table) Complete() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !t.mu.incomplete
+}
+
+// SetIncomplete says that there are keys which were not loaded.
+func (t *Table) SetIncomplete() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.mu.incomplete = true
+}
+
+// Committed says that the cut can be read: what the table had frozen for it, and for older attempts, can be evicted from now
+// on, and is to be looked up in this cut or a newer one.
+func (t *Table) Committed(id dataflow.CheckpointID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if id <= t.mu.committed {
+		return
+	}
+	t.mu.committed = id
+	before := len(t.mu.pending)
+	t.mu.pending = slices.DeleteFunc(t.mu.pending, func(p *pending) bool { return p.id <= id })
+	if len(t.mu.pending) < before {
+		t.budget.press(false)
+	}
+}
+
+// Base returns the cut that has the values of the keys which are not in the table.
+func (t *Table) Base() dataflow.CheckpointID {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.mu.committed
+}
+
+// Missing appends to dst the numbers of those of the keys whose value the table does not know: they are to be looked up in
+// the base. The caller holds the lock.
+func (t *Table) Missing(dst []int32, hashes []uint64, key func(i int) []byte) []int32 {
+	if !t.mu.incomplete {
+		return dst
+	}
+	for i, h := range hashes {
+		p := &t.mu.parts[partOf(h)]
+		if p.capacity > 0 {
+			if _, found := p.find(&t.slots, h, key(i)); found {
+				continue
+			}
+		}
+		dst = append(dst, int32(i))
+	}
+	return dst
+}
+
+// Relieve evicts entries while the budget is exceeded. The writer calls it before a batch, not during one.
+func (t *Table) Relieve() {
+	if t.budget == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.countLocked()
+	if t.mu.closed || !t.budget.Exceeded() {
+		return
+	}
+	evicted := 0
+	for range tableParts {
+		evicted += t.evictLocked(t.mu.hand)
+		t.mu.hand = (t.mu.hand + 1) % tableParts
+		if t.slots.slab.sparse() {
+			t.compactLocked()
+		}
+		if !t.budget.Exceeded() {
+			return
+		}
+	}
+	if evicted == 0 {
+		t.budget.press(true)
+	}
+}
+
+// evictLocked evicts half of the entries of a part that can be, and gives their memory back. Those that changed in the last
+// two checkpoints or so cannot be: what is used often stays.
+func (t *Table) evictLocked(part int) (evicted int) {
+	p := &t.mu.parts[part]
+	held := t.bitmapsLocked(part)
+	drop := newBits(p.capacity)
+	needed := 0
+	for pos := range p.capacity {
+		head := p.mem.bytes[pos*t.slots.size]
+		if head == 0 {
+			continue
+		}
+		switch {
+		case p.heldBy(held, pos):
+			needed++
+		case head&headPresent == 0: // a leftover
+		case (pos^int(t.mu.turn))&1 == 0:
+			needed++
+		default:
+			setBit(drop, pos)
+			evicted++
+		}
+	}
+	t.mu.turn++
+	if evicted == 0 && p.used == needed {
+		return 0
+	}
+	t.mu.incomplete = t.mu.incomplete || evicted > 0
+	t.mu.keys -= evicted
+	t.rehashLocked(part, max(16, needed*9/5+1), drop)
+	return evicted
+}
+
+// compactLocked moves what is in the slab into a new one.
+func (t *Table) compactLocked() {
+	old := t.slots.slab
+	t.slots.slab = slab{}
+	for i := range t.mu.parts {
+		p := &t.mu.parts[i]
+		for pos := range p.capacity {
+			if slot := p.slot(&t.slots, pos); slot[0] != 0 {
+				t.slots.move(slot, &old)
+			}
+		}
+	}
+	old.close()
+	t.countLocked()
+}
+
+// neededLocked counts the slots of a part that a rehash keeps.
+func (t *Table) neededLocked(part int) (n int) {
+	p := &t.mu.parts[part]
+	held := t.bitmapsLocked(part)
+	for pos := range p.capacity {
+		if head := p.mem.bytes[pos*t.slots.size]; head&headPresent != 0 || head != 0 && p.heldBy(held, pos) {
+			n++
+		}
+	}
+	return n
+}
+
+// heldBy reports whether a slot is in an uncommitted cut, or changed since.
+func (p *subtable) heldBy(held [][]uint64, pos int) bool {
+	if getBit(p.dirty, pos) {
+		return true
+	}
+	for _, b := range held {
+		if getBit(b, pos) {
+			return true
+		}
+	}
+	return false
+}
+
+// bitmapsLocked returns the bitmaps of a part in all that is outstanding: first those of freezes, then those of cuts.
+func (t *Table) bitmapsLocked(part int) [][]uint64 {
+	out := make([][]uint64, 0, len(t.mu.frozen)+len(t.mu.pending))
+	for _, f := range t.mu.frozen {
+		out = append(out, f.bits[part])
+	}
+	for _, p := range t.mu.pending {
+		out = append(out, p.bits[part])
+	}
+	return out
+}

@@ -1,0 +1,195 @@
+package state
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/weirdb/weir/dataflow"
+)
+
+// evictModel drives a table that is too small for its keys, as a task does: what the table does not know is looked up in the
+// newest committed cut.
+type evictModel struct {
+	*tableModel
+	budget *Budget
+	next   dataflow.CheckpointID
+	base   dataflow.CheckpointID
+	cuts   map[dataflow.CheckpointID]map[string]string // the gathered ones
+}
+
+// batch changes some keys as one message does.
+func (m *evictModel) batch() {
+	m.table.Relieve()
+	keys := make([]string, 1+m.rng.IntN(40))
+	hashes := make([]uint64, len(keys))
+	for i := range keys {
+		keys[i] = m.key()
+		if m.rng.IntN(3) > 0 { // some keys more often than others
+			keys[i] = m.keys[m.rng.IntN(1+len(m.keys)/10)]
+		}
+		hashes[i] = dataflow.HashKey([]byte(keys[i]))
+	}
+	m.table.Lock()
+	missing := m.table.Missing(nil, hashes, func(i int) []byte { return []byte(keys[i]) })
+	m.table.Unlock()
+	looked := map[string]string{}
+	for _, i := range missing {
+		if v, ok := m.cuts[m.table.Base()][keys[i]]; ok {
+			looked[keys[i]] = v
+		}
+	}
+	m.table.Lock()
+	defer m.table.Unlock()
+	for i, k := range keys {
+		s := m.table.Change(hashes[i], []byte(k))
+		if v, ok := looked[k]; ok && s.Fresh() {
+			s.Set([]byte(v))
+		}
+		old, there := m.now[k]
+		if val := s.Value(); (val != nil) != there || string(val) != old {
+			m.t.Fatalf("the writer finds %q = %.20q, want %.20q", k, val, old)
+		}
+		if m.rng.IntN(5) == 0 {
+			s.Set(nil)
+			delete(m.now, k)
+			continue
+		}
+		v := m.value()
+		s.Set([]byte(v))
+		m.now[k] = v
+	}
+}
+
+func (m *evictModel) freeze() {
+	m.next++
+	m.sets = append(m.sets, &frozenModel{id: m.next, f: m.table.Freeze(m.next), delta: map[string]*string{}, want: maps.Clone(m.now)})
+}
+
+func (m *evictModel) gather(most int) {
+	if len(m.sets) > 0 {
+		o := m.sets[0]
+		if m.tableModel.gather(most); len(m.sets) == 0 || m.sets[0] != o {
+			m.cuts[o.id] = o.want
+		}
+	}
+}
+
+// commit commits one of the gathered cuts; the attempts below it were given up.
+func (m *evictModel) commit() {
+	ids := slices.Sorted(maps.Keys(m.cuts))
+	id := ids[m.rng.IntN(len(ids))]
+	if id <= m.base {
+		return
+	}
+	m.base = id
+	m.table.Committed(id)
+	maps.DeleteFunc(m.cuts, func(n dataflow.CheckpointID, _ map[string]string) bool { return n < id })
+}
+
+func (m *evictModel) check() {
+	key := m.key()
+	val, a := m.table.Get([]byte(key), nil)
+	got, there := string(val), a == Found
+	if a == InBase {
+		got, there = m.cuts[m.table.Base()][key], false
+		_, there = m.cuts[m.table.Base()][key]
+	}
+	if want, is := m.now[key]; a == Closed || there != is || got != want {
+		m.t.Fatalf("get %q = %.20q, %v, want %.20q", key, got, a, want)
+	}
+}
+
+// TestAnEvictedKeyIsInTheNewestCommittedCut drives tables whose budget is too small for their keys, with freezes and commits
+// under way, and compares what the table and the newest cut say together with a model.
+func TestAnEvictedKeyIsInTheNewestCommittedCut(t *testing.T) {
+	for i, shape := range tableShapes {
+		for seed := range uint64(4) {
+			t.Run(fmt.Sprintf("shape=%d/seed=%d", i, seed), func(t *testing.T) {
+				limit := int64(60 << 10)
+				if shape.ValBytes == 0 { // some values are large
+					limit = 256 << 10
+				}
+				m := &evictModel{tableModel: newTableModel(t, shape, seed, 4000), budget: NewBudget(limit), cuts: map[dataflow.CheckpointID]map[string]string{}}
+				m.table = NewTable(shape, m.budget)
+				t.Cleanup(m.table.Close)
+				m.rng = rand.New(rand.NewPCG(seed, 2))
+				evicted, bounded := false, 0
+				room := true
+				for _, k := range m.keys { // as much as fits is loaded
+					m.now[k] = m.value()
+					if room {
+						room = m.table.Load([]byte(k), []byte(m.now[k]))
+					} else {
+						m.table.SetIncomplete()
+					}
+				}
+				m.committed = maps.Clone(m.now)
+				m.cuts[0] = maps.Clone(m.now)
+				for range 3000 {
+					switch op := m.rng.IntN(100); {
+					case op < 60:
+						m.batch()
+					case op < 70:
+						if len(m.sets) < 4 {
+							m.freeze()
+						}
+					case op < 80:
+						m.gather(1 + m.rng.IntN(2000))
+					case op < 90:
+						m.commit()
+					default:
+						m.check()
+					}
+					evicted = evicted || !m.table.Complete()
+					if !m.budget.Exceeded() {
+						bounded++
+					}
+				}
+				if !evicted || bounded == 0 {
+					t.Fatalf("evicted %v, %d times within the budget", evicted, bounded)
+				}
+				for _, k := range m.keys {
+					m.keys = []string{k}
+					m.check()
+				}
+			})
+		}
+	}
+}
+
+func TestATableWithNothingToEvictPressesTheBudgetUntilACommit(t *testing.T) {
+	b := NewBudget(15 << 10)
+	table := NewTable(Shape{KeyBytes: 16, ValBytes: 8}, b)
+	defer table.Close()
+	table.Lock()
+	for i := range 1000 {
+		key := fmt.Appendf(nil, "key %d", i)
+		table.Change(dataflow.HashKey(key), key).Create(8)
+	}
+	table.Unlock()
+	pressed, changed := b.Pressed()
+	table.Relieve()
+	if pressed {
+		t.Fatal("the budget was pressed before anything asked for memory")
+	}
+	<-changed
+	if pressed, _ = b.Pressed(); !pressed {
+		t.Fatal("the budget is not pressed, and nothing can be evicted")
+	}
+	f := table.Freeze(1)
+	for !table.Gather(f, 100, func(_, _ []byte) {}) {
+	}
+	table.Committed(1)
+	if pressed, _ = b.Pressed(); pressed {
+		t.Fatal("the budget is pressed after a commit")
+	}
+	for range 10 { // each takes half of what there is
+		table.Relieve()
+	}
+	if b.Exceeded() || table.Len() == 0 {
+		t.Fatalf("%d keys are left in %d bytes", table.Len(), b.Used())
+	}
+}
