@@ -188,7 +188,7 @@ func TestBadAppendsAreRefusedWholeAndTheServerGoesOn(t *testing.T) {
 		"shard twice":     {&weirv1.AppendRequest{Stream: "lines", Producer: p, Shards: []*weirv1.ShardRows{rows(0, 1), rows(0, 2)}}, dataflow.ReasonRequestInvalid, "twice"},
 		"seq 0":           {&weirv1.AppendRequest{Stream: "lines", Producer: p, Shards: []*weirv1.ShardRows{rows(0, 0)}}, dataflow.ReasonRequestInvalid, "numbered from 1"},
 		"seq wrap":        {&weirv1.AppendRequest{Stream: "lines", Producer: p, Shards: []*weirv1.ShardRows{rows(0, math.MaxUint64)}}, dataflow.ReasonRequestInvalid, "past the largest"},
-		"fenced":          {&weirv1.AppendRequest{Stream: "lines", Producer: p, Shards: []*weirv1.ShardRows{rows(0, 1)}}, dataflow.ReasonProducerFenced, ""},
+		"not opened":      {&weirv1.AppendRequest{Stream: "lines", Producer: p, Shards: []*weirv1.ShardRows{rows(0, 1)}}, dataflow.ReasonUnknownProducer, "not been opened"},
 		"key and numbers": {&weirv1.AppendRequest{Stream: "lines", Producer: p, Shards: []*weirv1.ShardRows{rows(0, 1)}, IdempotencyKey: "k"}, dataflow.ReasonRequestInvalid, "idempotency_key"},
 		"shard's rows": {&weirv1.AppendRequest{Stream: "lines", Producer: p, Shards: []*weirv1.ShardRows{{Shard: 0, FirstSeq: 1, Batch: lines("a", "b\xff")}}},
 			dataflow.ReasonRowInvalid, "shards[0].batch.rows[1].line"},
