@@ -165,6 +165,14 @@ func (d *Driver) Request(ctx context.Context, uid dataflow.PipelineUID) error {
 	return err
 }
 
+// WantRoom says that a stream which the pipeline reads refuses rows until the pipeline's next checkpoint: it comes soon, also
+// with a long checkpoint.interval. It does not wait.
+func (d *Driver) WantRoom(uid dataflow.PipelineUID) {
+	if p := d.pipeline(uid); p != nil {
+		p.wantRoom()
+	}
+}
+
 // Fail ends the tasks of an incarnation as if one of them had failed, for demonstrations and tests. It does nothing when
 // another one is current by then.
 func (d *Driver) Fail(uid dataflow.PipelineUID, inc dataflow.Incarnation, cause string) {

@@ -35,7 +35,7 @@ func (s *Service) Begin(ctx context.Context, a api.Append) (api.Pending, error) 
 			return nil, err
 		}
 	}
-	if err := s.roomFor(st.ID); err != nil {
+	if err := s.roomFor(st); err != nil {
 		return nil, err
 	}
 	parts := a.Shards
@@ -83,33 +83,6 @@ func digestOf(parts []api.ShardRows, encoded [][]byte) uint64 {
 		_, _ = d.Write(encoded[i])
 	}
 	return d.Sum64()
-}
-
-// roomFor refuses rows for a stream that is over max_bytes and cannot be trimmed, because a pipeline still needs its
-// oldest rows.
-func (s *Service) roomFor(id dataflow.StreamID) error {
-	st := s.cfg.Meta.State().Streams[id]
-	if st == nil || st.Options.MaxBytes == 0 {
-		return nil
-	}
-	var bytes int64
-	for _, sh := range s.cfg.Shards {
-		_, _, b := sh.Log.Range(id)
-		bytes += b
-	}
-	if bytes <= st.Options.MaxBytes {
-		return nil
-	}
-	for _, h := range s.cfg.Meta.State().StreamHolders(id) {
-		for k, from := range h.Positions {
-			if start, end, _ := s.cfg.Shards[k.Shard].Log.Range(id); end > start && from <= start {
-				return dataflow.Errorf(dataflow.ReasonOverloaded, "stream %s holds %d bytes, its max_bytes is %d, and pipeline %s (%s) still needs its oldest rows",
-					st.Name, bytes, st.Options.MaxBytes, h.Name, h.State).
-					WithHint("wait for the pipeline, or raise max_bytes").WithRetry(time.Second).WithMeta("pipeline", h.Name)
-			}
-		}
-	}
-	return nil // the next trim makes room
 }
 
 // checkPlaces refuses rows that a client has sent to a shard they do not hash to.

@@ -215,7 +215,7 @@ CREATE MATERIALIZED VIEW counts AS SELECT word, count(*) AS n FROM words GROUP B
 		t.Fatal(err)
 	}
 	err := fill()
-	refused(t, err, dataflow.ReasonOverloaded, "wc", "STOPPED", "max_bytes")
+	refused(t, err, dataflow.ReasonOverloaded, "wc", "STOPPED", "max_bytes", "weir pipeline resume wc", "ends by itself at 20")
 	if e := nodetest.Refusal(err); e.RetryAfter == 0 {
 		t.Error("no RetryInfo")
 	}

@@ -272,6 +272,21 @@ func (l *Log) BytesFrom(stream dataflow.StreamID, from dataflow.Offset) int64 {
 	return 0
 }
 
+// BatchAt returns the first offset of the retained batch that holds an offset: how far a trim to it would get. It is the
+// start below all batches, and the end behind them.
+func (l *Log) BatchAt(stream dataflow.StreamID, offset dataflow.Offset) dataflow.Offset {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	s := l.mu.m.streams[stream]
+	if s == nil {
+		return 0
+	}
+	if i := s.find(max(offset, s.start())); i < len(s.batches) {
+		return s.batches[i].first
+	}
+	return s.end
+}
+
 // OffsetKeeping returns the lowest offset at a batch's edge from which the stream's rows take at most maxBytes, or the
 // first of the newest batch, which is kept whatever its size.
 func (l *Log) OffsetKeeping(stream dataflow.StreamID, maxBytes int64) dataflow.Offset {
