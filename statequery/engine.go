@@ -7,13 +7,16 @@ import (
 	"github.com/weirdb/weir/dataflow"
 )
 
-// Engine answers reads. It is safe for concurrent use and holds no state of its own.
-type Engine struct{ cfg Config }
+// Engine answers reads. It is safe for concurrent use and holds no state of its own but the leases of its scans.
+type Engine struct {
+	cfg    Config
+	leases *sharedLeases
+}
 
 // New returns an engine.
 func New(cfg Config) *Engine {
 	cfg.ensureDefaults()
-	return &Engine{cfg: cfg}
+	return &Engine{cfg: cfg, leases: newSharedLeases(cfg.Leases, cfg.Now)}
 }
 
 // WaitCommitted waits until a committed cut of the pipeline covers want, and returns it. It waits as long as ctx allows.
