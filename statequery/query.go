@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/batch"
+	"github.com/weirdb/weir/dataflow/operator"
 	"github.com/weirdb/weir/dataflow/plan"
 	"github.com/weirdb/weir/dataflow/sql"
 )
@@ -160,15 +161,26 @@ func (r *reading) feedRange(ctx context.Context, t *Table, rg plan.Range, x *pla
 
 // feedKeys looks keys up and pushes their rows.
 func (r *reading) feedKeys(ctx context.Context, t *Table, keys [][]byte, x *plan.Exec) error {
+	var pieces operator.Pieces
 	for len(keys) > 0 && !x.Done() {
 		part := keys[:min(len(keys), walkRows)]
 		keys = keys[len(part):]
-		rows, _, err := r.lookUp(ctx, t, part)
+		accs, err := r.accumulators(ctx, t, part)
 		if err != nil {
 			return err
 		}
-		if err := r.feed(rows, x); err != nil {
-			return err
+		for len(part) > 0 && !x.Done() {
+			if ctx.Err() != nil {
+				return deadline(ctx)
+			}
+			rows, n, err := t.visible(&pieces, part, accs, r.pipeline.OnError, func(int) {})
+			if err != nil {
+				return err
+			}
+			part, accs = part[n:], accs[n:]
+			if err := r.feed(rows, x); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

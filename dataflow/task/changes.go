@@ -20,6 +20,8 @@ type changes struct {
 	keys  [][]byte // copies
 	old   [][]byte // copies; nil = absent
 	seen  map[*state.Slot]struct{}
+
+	pieces operator.Pieces
 }
 
 func newChanges(st *plan.Stage) *changes {
@@ -43,10 +45,32 @@ func (c *changes) note(s *state.Slot, key []byte) {
 	c.old = append(c.old, old)
 }
 
-// batch returns the visible changes since the last call, with weights, and forgets them; nil when nothing visible has
-// changed. Changes have no append time: the planner refuses now() over a table.
-func (c *changes) batch(onError dataflow.OnError) (*batch.Batch, error) {
-	var keys, olds, news [][]byte
+// each calls fn for the visible changes since the last call, with weights, in pieces, and forgets them. Changes have no
+// append time: the planner refuses now() over a table.
+func (c *changes) each(onError dataflow.OnError, fn func(*batch.Batch) error) error {
+	keys, olds, news := c.take()
+	for len(keys) > 0 {
+		var out *batch.Batch
+		n, err := c.pieces.Next(len(keys), func(n int) (fits bool, err error) {
+			out, fits, err = c.visible(keys[:n], olds[:n], news[:n], onError)
+			return fits, err
+		})
+		if err != nil {
+			return err
+		}
+		keys, olds, news = keys[n:], olds[n:], news[n:]
+		if out.N == 0 {
+			continue
+		}
+		if err := fn(out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// take returns the keys whose accumulator has changed, with the old and the new one.
+func (c *changes) take() (keys, olds, news [][]byte) {
 	for i, s := range c.slots {
 		if bytes.Equal(c.old[i], s.Val) && (c.old[i] == nil) == (s.Val == nil) {
 			continue
@@ -55,18 +79,20 @@ func (c *changes) batch(onError dataflow.OnError) (*batch.Batch, error) {
 	}
 	c.slots, c.keys, c.old = c.slots[:0], c.keys[:0], c.old[:0]
 	clear(c.seen)
-	if len(keys) == 0 {
-		return nil, nil
+	return keys, olds, news
+}
+
+// visible returns the old rows that have gone or changed and the new ones; not when they do not fit.
+func (c *changes) visible(keys, olds, news [][]byte, onError dataflow.OnError) (out *batch.Batch, fits bool, err error) {
+	before, wasVisible, fits, err := c.fin.Batch(keys, olds, onError)
+	if err != nil || !fits {
+		return nil, fits, err
 	}
-	before, wasVisible, err := c.fin.Batch(keys, olds, onError)
-	if err != nil {
-		return nil, err
+	after, isVisible, fits, err := c.fin.Batch(keys, news, onError)
+	if err != nil || !fits {
+		return nil, fits, err
 	}
-	after, isVisible, err := c.fin.Batch(keys, news, onError)
-	if err != nil {
-		return nil, err
-	}
-	out := batch.NewBatch(before.Schema)
+	out = batch.NewBatch(before.Schema)
 	add := func(from *batch.Batch, row int, weight int8) {
 		for c, v := range out.Cols {
 			v.AppendFrom(from.Cols[c], row)
@@ -86,7 +112,7 @@ func (c *changes) batch(onError dataflow.OnError) (*batch.Batch, error) {
 			add(after, i, 1)
 		}
 	}
-	return out, nil
+	return out, true, nil
 }
 
 // sameRow reports whether row i looks the same in both batches. Decimals that differ only in trailing zeros do not.

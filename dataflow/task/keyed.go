@@ -258,31 +258,45 @@ func (k *keyed) emit(ctx context.Context) error {
 	if k.changes == nil || k.changes.empty() {
 		return nil
 	}
-	out, err := k.changes.batch(k.run.cfg.OnError)
-	if dataflow.ReasonOf(err) == dataflow.ReasonExpressionFailed {
+	var sent error // of fn, told apart from an error in computing the changes
+	err := k.changes.each(k.run.cfg.OnError, func(out *batch.Batch) error {
+		sent = k.pass(ctx, out)
+		return sent
+	})
+	switch {
+	case err == nil || sent != nil:
+		return err
+	case dataflow.ReasonOf(err) == dataflow.ReasonExpressionFailed || dataflow.ReasonOf(err) == dataflow.ReasonTooLarge:
 		return &RowFailure{View: k.name(), Text: "of one of its groups", Err: asError(err)}
 	}
-	if err != nil {
-		return fmt.Errorf("compute the rows of %s: %w", k.name(), err)
-	}
-	if out == nil || out.N == 0 {
-		return nil
-	}
+	return fmt.Errorf("compute the rows of %s: %w", k.name(), err)
+}
+
+// pass sends visible changes to the stages that read this table.
+func (k *keyed) pass(ctx context.Context, out *batch.Batch) error {
 	for _, rt := range k.routes {
-		// A row of a table that a view cannot compute is left out while it is there: its retraction fails as it did. It is
-		// not counted, because the count is of rows of streams.
-		b, failed := rt.compute(out, nil)
-		if len(failed) > 0 && k.run.cfg.OnError == dataflow.OnErrorFail {
-			return &RowFailure{View: rt.viewName(), Line: failed[0].At.Line, Column: failed[0].At.Column, Text: rowText(out, failed[0].Row), Err: failed[0].Err}
-		}
-		if b.N == 0 {
-			continue
-		}
-		if err := rt.send(ctx, b); err != nil {
+		if err := rt.pieces.Each(out, func(piece *batch.Batch) (bool, error) { return k.passPiece(ctx, rt, piece) }); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// passPiece sends changes over one route, or does nothing when that does not fit.
+func (k *keyed) passPiece(ctx context.Context, rt *route, out *batch.Batch) (fits bool, err error) {
+	b, failed, fits := rt.compute(out, nil)
+	if !fits {
+		return false, nil
+	}
+	// A row of a table that a view cannot compute is left out while it is there: its retraction fails as it did. It is not
+	// counted, because the count is of rows of streams.
+	if len(failed) > 0 && k.run.cfg.OnError == dataflow.OnErrorFail {
+		return false, &RowFailure{View: rt.viewName(), Line: failed[0].At.Line, Column: failed[0].At.Column, Text: rowText(out, failed[0].Row), Err: failed[0].Err}
+	}
+	if b.N == 0 {
+		return true, nil
+	}
+	return true, rt.send(ctx, b)
 }
 
 func (k *keyed) marker(ctx context.Context, env exchange.Envelope) error {

@@ -229,7 +229,7 @@ func (w *world) tables() map[string]string {
 			if err := it.Close(); err != nil {
 				w.t.Fatal(err)
 			}
-			rows, visible, err := operator.NewFinalizer(st).Batch(keys, accs, dataflow.OnErrorFail)
+			rows, visible, _, err := operator.NewFinalizer(st).Batch(keys, accs, dataflow.OnErrorFail)
 			if err != nil {
 				w.t.Fatal(err)
 			}
