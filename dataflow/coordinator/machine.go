@@ -76,6 +76,8 @@ type Machine struct {
 	failures int      // attempts failed in a row
 	stopping bool     // the meta log has the pipeline STOPPING
 	resuming bool     // resumed before the first block of numbers was there
+
+	ended *dataflow.Error // why the machine is gone: what those hear who come later
 }
 
 // recovery is the progress of a restart: the tasks of the new incarnation start when the old ones have ended, the
@@ -99,7 +101,7 @@ func (m *Machine) Step(now int64, ev Event) []Action {
 	m.now = max(m.now, now)
 	if m.phase == gone {
 		if t, ok := ev.(TriggerRequested); ok {
-			m.failWaiters([]uint64{t.Waiter}, dataflow.Errorf(dataflow.ReasonNotLeader, "this node does not coordinate the pipeline"))
+			m.failWaiters([]uint64{t.Waiter}, m.ended)
 		}
 		return m.take()
 	}
@@ -318,7 +320,7 @@ func (m *Machine) end(err *dataflow.Error) {
 		m.attempt = nil
 	}
 	m.failQueued(err)
-	m.phase = gone
+	m.phase, m.ended = gone, err
 }
 
 // notRunning says why a pipeline without tasks takes no checkpoint.

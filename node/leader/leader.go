@@ -137,6 +137,9 @@ func (d *Driver) await(ctx context.Context, uid dataflow.PipelineUID) (*pipeline
 		if p != nil {
 			return p, nil
 		}
+		if d.cfg.Meta.State().Pipelines[uid] == nil {
+			return nil, dataflow.Errorf(dataflow.ReasonPipelineNotFound, "the pipeline was deleted")
+		}
 		select {
 		case <-begun:
 			continue
