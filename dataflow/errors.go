@@ -127,7 +127,7 @@ var reasons = []ReasonInfo{
 	{ReasonUnreachable, KindUnavailable, "no server answered; clients give this, never a server", "start the server, or correct the address"},
 	{ReasonTokenNotReached, KindDeadline, "the cut did not cover the token in time", "wait longer, or see pipeline describe for what holds it up"},
 	{ReasonDeadline, KindDeadline, "the request's deadline passed", "allow more time"},
-	{ReasonCorrupt, KindCorrupt, "stored data failed its checksum", "replace the node's data directory from a healthy copy"},
+	{ReasonCorrupt, KindCorrupt, "stored data is damaged or missing", "restore the node's data directory from a backup; see docs/guarantees.md, Damaged and lost files"},
 	{ReasonInternal, KindInternal, "a defect in Weir", "report it with the server's log"},
 }
 

@@ -156,7 +156,7 @@ func (n *Node) Run(ctx context.Context) error {
 	g, loops := errgroup.WithContext(loops)
 	g.Go(func() error { return n.worker.Run(loops) })
 	g.Go(func() error { return n.leader.Run(loops) })
-	g.Go(func() error { return n.storage.watch(loops) })
+	g.Go(func() error { return explain(n.cfg.DataDir, n.storage.watch(loops)) })
 	g.Go(func() error { return n.disk.Run(loops) })
 	var servers errgroup.Group
 	failed := make(chan error, 2)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/raftlog"
+	"github.com/weirdb/weir/raftlog/logstore"
 )
 
 // Open opens the shard's log (P7): it restores the newest snapshot, gives the replica the unsettled deltas that it
@@ -127,6 +128,9 @@ func (l *Log) refeed(m *machine) error {
 // readChunk reads a chunk back from the log.
 func (l *Log) readChunk(index dataflow.LogIndex, want *deltaChunk, hash uint64) (command, error) {
 	data, err := l.cfg.Store.Entry(index)
+	if errors.Is(err, logstore.ErrNotFound) {
+		return nil, dataflow.Errorf(dataflow.ReasonCorrupt, "chunk %d of delta %s, to which the newest snapshot refers, is missing: %w", want.chunk, want.delta, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read chunk %d of delta %s: entry %d: %w", want.chunk, want.delta, index, err)
 	}
