@@ -303,14 +303,8 @@ func (g *Group) drain() bool {
 		}
 	}
 	g.mu.Unlock()
-	timer := time.NewTimer(g.cfg.WriteDeadline + 2*g.cfg.ElectionTimeout)
-	defer timer.Stop()
-	select {
-	case <-g.idle:
-		return true
-	case <-timer.C:
-		return false
-	}
+	_, answered := within(g.cfg.WriteDeadline+2*g.cfg.ElectionTimeout, g.idle, time.After)
+	return answered
 }
 
 // Close stops the member: it refuses new commands, waits for the answers to those pending, at most a write deadline and
