@@ -5,7 +5,6 @@ import (
 
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/batch"
-	"github.com/weirdb/weir/dataflow/operator"
 )
 
 // Get returns the row with the key: a batch of one row, or of none when there is no such row. A key value of TypeUnknown
@@ -64,7 +63,7 @@ func (r *reading) lookUp(ctx context.Context, t *Table, keys [][]byte) (*batch.B
 	}
 	found := make([]bool, len(keys))
 	var out *batch.Batch
-	var pieces operator.Pieces
+	var pieces batch.Pieces
 	size := int64(0)
 	for at := 0; at < len(keys); {
 		if ctx.Err() != nil {

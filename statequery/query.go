@@ -8,7 +8,6 @@ import (
 
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/batch"
-	"github.com/weirdb/weir/dataflow/operator"
 	"github.com/weirdb/weir/dataflow/plan"
 	"github.com/weirdb/weir/dataflow/sql"
 )
@@ -148,7 +147,7 @@ func (r *reading) feedRange(ctx context.Context, t *Table, rg plan.Range, x *pla
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
 	for !x.Done() {
-		rows, _, err := w.next(ctx, walkRows)
+		rows, _, err := w.next(ctx, int(min(x.Wants(), walkRows)))
 		if err != nil || rows == nil {
 			return err
 		}
@@ -161,7 +160,7 @@ func (r *reading) feedRange(ctx context.Context, t *Table, rg plan.Range, x *pla
 
 // feedKeys looks keys up and pushes their rows.
 func (r *reading) feedKeys(ctx context.Context, t *Table, keys [][]byte, x *plan.Exec) error {
-	var pieces operator.Pieces
+	var pieces batch.Pieces
 	for len(keys) > 0 && !x.Done() {
 		part := keys[:min(len(keys), walkRows)]
 		keys = keys[len(part):]

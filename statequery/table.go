@@ -27,7 +27,7 @@ func NewTable(st *plan.Stage) *Table {
 
 // visible turns the first of keys and their accumulators, nil for none, into the rows that are there, and calls shown for
 // the place of each. It returns how many keys it has seen to: those whose rows fit in memory together, one at least.
-func (t *Table) visible(p *operator.Pieces, keys, accs [][]byte, onError dataflow.OnError, shown func(i int)) (*batch.Batch, int, error) {
+func (t *Table) visible(p *batch.Pieces, keys, accs [][]byte, onError dataflow.OnError, shown func(i int)) (*batch.Batch, int, error) {
 	var rows *batch.Batch
 	var there batch.Bitmap
 	n, err := p.Next(len(keys), func(n int) (fits bool, err error) {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/batch"
-	"github.com/weirdb/weir/dataflow/operator"
 )
 
 const (
@@ -27,7 +26,7 @@ type walker struct {
 	cursors []cursor
 	// keys and accs have been copied from the cursors and are to be visited next.
 	keys, accs [][]byte
-	pieces     operator.Pieces
+	pieces     batch.Pieces
 	// last is the last key visited, whether its row is visible or not.
 	last []byte
 }

@@ -83,7 +83,7 @@ func foldCut(t *testing.T, st *plan.Stage, b *batch.Batch, sizes []int) outcome 
 	layout := agg.NewLayout(st.Aggs)
 	c := operator.NewChainRunner(st, st.Inputs[0])
 	env := &expr.Env{}
-	var pieces operator.Pieces
+	var pieces batch.Pieces
 	from := 0
 	for _, size := range sizes {
 		err := pieces.Each(b.Slice(from, from+size), func(piece *batch.Batch) (bool, error) {
@@ -207,7 +207,7 @@ func TestFinishedRowsDoNotDependOnTheirNeighbours(t *testing.T) {
 	if _, _, fits, err := fin.Batch(keys, accs, dataflow.OnErrorSkip); fits || err != nil {
 		t.Fatalf("240 MB of rows at once: fits %v, %v", fits, err)
 	}
-	var pieces operator.Pieces
+	var pieces batch.Pieces
 	shown := 0
 	for at := 0; at < len(keys); {
 		n, err := pieces.Next(len(keys)-at, func(n int) (bool, error) {
@@ -228,7 +228,7 @@ func TestFinishedRowsDoNotDependOnTheirNeighbours(t *testing.T) {
 }
 
 func TestPiecesCoverAllRowsInOrder(t *testing.T) {
-	var p operator.Pieces
+	var p batch.Pieces
 	for _, most := range []int{1000, 3, 1, 7, 1000} {
 		b := batch.NewBatch(dataflow.Schema{{Name: "v", Type: bigint}})
 		for i := range 500 {

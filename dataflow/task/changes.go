@@ -21,7 +21,7 @@ type changes struct {
 	old   [][]byte // copies; nil = absent
 	seen  map[*state.Slot]struct{}
 
-	pieces operator.Pieces
+	pieces batch.Pieces
 }
 
 func newChanges(st *plan.Stage) *changes {

@@ -23,7 +23,7 @@ type route struct {
 	pseudo bool             // the chain reads _append_time, _shard or _offset
 	pre    *operator.PreAgg // nil when the stage's aggregates cannot be pre-combined
 	keyBuf []byte
-	pieces operator.Pieces // of what a keyed task sends; a source cuts for all its routes
+	pieces batch.Pieces // of what a keyed task sends; a source cuts for all its routes
 	hashes []uint64
 	sel    [][]int32 // scratch: rows per shard
 }

@@ -33,7 +33,7 @@ type source struct {
 	pseudo bool // some route reads _append_time, _shard or _offset
 
 	times  []int64 // scratch of stamp
-	pieces operator.Pieces
+	pieces batch.Pieces
 
 	pos     atomic.Uint64 // next offset to read; written by the task alone
 	skipped uint64        // rows left out since the pipeline's beginning

@@ -1,8 +1,6 @@
-package operator
+package batch
 
-import "github.com/weirdb/weir/dataflow/batch"
-
-// Pieces cuts rows into pieces whose computation fits in memory (O5). It remembers what fitted, so that many large rows do
+// Pieces cuts rows into pieces whose computation fits in memory. It remembers what fitted, so that many large rows do
 // not pay for finding out again and again. The zero value is ready; one goroutine uses it.
 type Pieces struct {
 	rows   int // of the next piece to try; 0 = all there are
@@ -29,7 +27,7 @@ func (p *Pieces) Next(n int, fn func(rows int) (fits bool, err error)) (int, err
 		case err != nil:
 			return 0, err
 		case !fits && rows == 1:
-			panic("operator: a piece of one row does not fit") // a defect of fn, never input
+			panic("batch: a piece of one row does not fit") // a defect of fn, never input
 		case !fits:
 			rows /= 2
 			p.rows, p.fitted = rows, 0
@@ -48,7 +46,7 @@ func (p *Pieces) Next(n int, fn func(rows int) (fits bool, err error)) (int, err
 }
 
 // Each calls fn for pieces of b that follow each other and cover it, as Next does.
-func (p *Pieces) Each(b *batch.Batch, fn func(piece *batch.Batch) (fits bool, err error)) error {
+func (p *Pieces) Each(b *Batch, fn func(piece *Batch) (fits bool, err error)) error {
 	for from := 0; from < b.N; {
 		n, err := p.Next(b.N-from, func(n int) (bool, error) {
 			if n == b.N {
