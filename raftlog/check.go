@@ -1,6 +1,7 @@
 package raftlog
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/hashicorp/raft"
@@ -46,7 +47,11 @@ func (g *Group) checkLog() error {
 	}
 	var l raft.Log
 	for i := snap + 1; i <= last; i++ {
-		if err := g.log.LogStore.GetLog(i, &l); err != nil {
+		err := g.log.LogStore.GetLog(i, &l)
+		switch {
+		case errors.Is(err, raft.ErrLogNotFound):
+			return dataflow.Errorf(dataflow.ReasonCorrupt, "log %s: entry %d of %d is missing", g.cfg.Group, i, last)
+		case err != nil:
 			return fmt.Errorf("read entry %d: %w", i, err)
 		}
 		if err := checkEntry(&l, i); err != nil {
