@@ -321,7 +321,7 @@ func TestBadProducersAreRefusedAndNothingIsDoubled(t *testing.T) {
 		{"number 0", after(just(1, 0, "a")), reasons(dataflow.ReasonRequestInvalid)},
 		{"the largest number", after(just(1, math.MaxUint64, "a")), reasons(dataflow.ReasonRequestInvalid, dataflow.ReasonOutOfOrder)},
 		{"numbers that wrap around", after(just(1, math.MaxUint64, "a", "b")), reasons(dataflow.ReasonRequestInvalid)},
-		{"a shard that is not there", after(just(2, 1, "a")), reasons(dataflow.ReasonRowInvalid)},
+		{"a shard that is not there", after(just(2, 1, "a")), reasons(dataflow.ReasonRequestInvalid)},
 		{"shard -1", after(just(math.MaxUint32, 1, "a")), reasons(dataflow.ReasonRequestInvalid)},
 		{"shard 2^31", after(just(1<<31, 1, "a")), reasons(dataflow.ReasonRequestInvalid)},
 		{"shard 2^32-1 that would be 65535 cut short", after(just(1<<16, 1, "a")), reasons(dataflow.ReasonRequestInvalid)},

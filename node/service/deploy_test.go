@@ -148,6 +148,8 @@ func TestAPipelineStartsWhereItIsTold(t *testing.T) {
 	refused(t, err, dataflow.ReasonTokenForeign)
 	_, err = deploy(t.Context(), n, &weirv1.DeployPipelineRequest{Pipeline: "wc", Sql: words, Start: "tomorrow"})
 	refused(t, err, dataflow.ReasonRequestInvalid, "start")
+	_, err = deploy(t.Context(), n, &weirv1.DeployPipelineRequest{Pipeline: "wc", Sql: words, Start: "2999-01-01T00:00:00Z"})
+	refused(t, err, dataflow.ReasonRequestInvalid, "start: 2999-01-01T00:00:00Z is in the future")
 }
 
 func TestAFileOfStreamsMakesNoPipeline(t *testing.T) {

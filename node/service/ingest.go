@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -89,9 +90,11 @@ func digestOf(parts []api.ShardRows, encoded [][]byte) uint64 {
 func (s *Service) checkPlaces(st *api.Stream, parts []api.ShardRows) error {
 	n := len(s.cfg.Shards)
 	placer := key.NewPlacer(st.PartitionBy, n, 0)
-	for _, part := range parts {
+	for i, part := range parts {
 		if int(part.Shard) >= n {
-			return dataflow.Errorf(dataflow.ReasonRowInvalid, "there is no shard %d: the group has %d", part.Shard, n)
+			e := dataflow.Errorf(dataflow.ReasonRequestInvalid, "shards[%d].shard: there is no shard %d: the group has %d", i, part.Shard, n)
+			e.Violations = []dataflow.Violation{{Field: fmt.Sprintf("shards[%d].shard", i), Description: e.Message}}
+			return e
 		}
 		if len(st.PartitionBy) == 0 {
 			continue

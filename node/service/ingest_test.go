@@ -155,7 +155,7 @@ func TestNumberedRowsAreTakenOnceAndOnlyWhereTheyBelong(t *testing.T) {
 	_, err := send(p, "s", 1, 4, 13)
 	refused(t, err, dataflow.ReasonOutOfOrder, "3")
 	_, err = send(p, "s", 7, 1, 10)
-	refused(t, err, dataflow.ReasonRowInvalid, "shard 7")
+	refused(t, err, dataflow.ReasonRequestInvalid, "shard 7")
 	next := open("s")
 	_, err = send(p, "s", 1, 3, 12)
 	refused(t, err, dataflow.ReasonProducerFenced)
