@@ -61,8 +61,8 @@ func openStorage(ctx context.Context, cfg *Config, phases *phase.Recorder) (open
 	if err := vfs.MkdirDurable(cfg.FS, cfg.DataDir); err != nil {
 		return nil, fmt.Errorf("make the data directory: %w", err)
 	}
-	if s.lock, err = cfg.FS.Lock(cfg.FS.PathJoin(cfg.DataDir, "LOCK")); err != nil {
-		return nil, fmt.Errorf("lock data directory %s: another node uses it: %w", cfg.DataDir, err)
+	if s.lock, err = lockDataDir(cfg.FS, cfg.DataDir); err != nil {
+		return nil, err
 	}
 	if err := s.identify(cfg); err != nil {
 		return nil, err

@@ -1,0 +1,39 @@
+package node
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/weirdb/weir/internal/vfs"
+)
+
+// unlockable is a file system on which no file can be locked.
+type unlockable struct {
+	vfs.FS
+	err error
+}
+
+func (u unlockable) Lock(string) (io.Closer, error) { return nil, u.err }
+
+func TestALockThatCannotBeTakenSaysWhy(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{&fs.PathError{Op: "open", Path: "/data/LOCK", Err: syscall.EROFS}, "read-only"},
+		{&fs.PathError{Op: "open", Path: "/data/LOCK", Err: syscall.EACCES}, "may not write"},
+		{&fs.PathError{Op: "open", Path: "/data/LOCK", Err: syscall.ENOSPC}, "disk is full"},
+		{&fs.PathError{Op: "open", Path: "/data/LOCK", Err: syscall.EISDIR}, "cannot be made"},
+		{syscall.EAGAIN, "another node uses it"},
+		{errors.New("lock held by current process"), "another node uses it"},
+	} {
+		_, err := lockDataDir(unlockable{vfs.NewCrashableMem(), c.err}, "/data")
+		if err == nil || !errors.Is(err, c.err) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "/data") {
+			t.Errorf("%v: got %v, want %q", c.err, err, c.want)
+		}
+	}
+}
