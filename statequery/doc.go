@@ -17,4 +17,6 @@
 //	Q3  Nothing is cut off silently: a request that reaches a limit of time, rows or memory fails with SCAN_LIMIT and
 //	    says which; a page that ends early has a next page.
 //	Q4  The package reads through small interfaces (source.go) and knows neither logs nor the network.
+//	Q5  A bounded number of requests hold a budget of memory at once; others wait in a bounded queue, and OVERLOADED
+//	    answers those for which there is no place in it.
 package statequery

@@ -30,7 +30,15 @@ func (e *Engine) BatchGet(ctx context.Context, pipeline, table string, keys []da
 			return fail(err)
 		}
 	}
-	r, err := e.open(ctx, p, o)
+	open := func(p *Pipeline) (*reading, error) { return e.open(ctx, p, o) }
+	var r *reading
+	if len(keys) > 1 {
+		if r, err = e.admit(ctx, e.batches, p, open); err == nil {
+			defer e.batches.leave()
+		}
+	} else {
+		r, err = open(p)
+	}
 	if err != nil {
 		return fail(err)
 	}

@@ -57,7 +57,7 @@ func (pg *page) open(ctx context.Context, p *Pipeline, o dataflow.ReadOptions) (
 		return nil, dataflow.Errorf(dataflow.ReasonTokenInvalid, "page_token: pipeline %s was deleted and deployed again since the page before", p.Name)
 	}
 	o.Min, o.Session = nil, nil // the first page has seen to them
-	if pg.lease == "" {         // only pages of live tables have none
+	if t.Lease == "" {          // only pages of live tables have none
 		return pg.e.open(ctx, p, o)
 	}
 	var err error

@@ -63,10 +63,11 @@ func (e *Engine) Query(ctx context.Context, text string, p dataflow.Page, o data
 	if err != nil {
 		return fail(err)
 	}
-	r, err := pg.open(ctx, bound.pipeline, o)
+	r, err := e.admit(ctx, e.queries, bound.pipeline, func(p *Pipeline) (*reading, error) { return pg.open(ctx, p, o) })
 	if err != nil {
 		return fail(err)
 	}
+	defer e.queries.leave()
 	defer r.close()
 	rows, err := r.execute(ctx, bound.table, q)
 	if err != nil {
@@ -87,7 +88,7 @@ func (e *Engine) Query(ctx context.Context, text string, p dataflow.Page, o data
 		}
 	}
 	if from > 0 || end < rows.N {
-		rows = rows.Slice(from, end)
+		rows = copyRows(rows, from, end) // the rest need not be held until the answer is sent
 	}
 	return rows, next, r.describe(), nil
 }
@@ -100,6 +101,15 @@ func pageEnd(rows *batch.Batch, from, limit int) int {
 		end++
 	}
 	return end
+}
+
+// copyRows returns rows from to end-1 in memory of their own.
+func copyRows(b *batch.Batch, from, end int) *batch.Batch {
+	sel := make([]int32, 0, end-from)
+	for i := from; i < end; i++ {
+		sel = append(sel, int32(i))
+	}
+	return b.Select(sel)
 }
 
 // queryPlace says where a page of a result begins, and what now() means in it, in µs since 1970.
