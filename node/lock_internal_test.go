@@ -2,12 +2,14 @@ package node
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/internal/vfs"
 )
 
@@ -18,6 +20,23 @@ type unlockable struct {
 }
 
 func (u unlockable) Lock(string) (io.Closer, error) { return nil, u.err }
+
+func (u unlockable) GetDiskUsage(string) (vfs.DiskUsage, error) {
+	return vfs.DiskUsage{AvailBytes: 12345}, nil
+}
+
+func TestAStartOnAFullDiskNamesTheDirectoryAndTheBytes(t *testing.T) {
+	cfg := Config{DataDir: "/data", FS: unlockable{vfs.NewCrashableMem(), &fs.PathError{Op: "open", Path: "/data/LOCK", Err: syscall.ENOSPC}}}
+	_, err := Open(t.Context(), cfg)
+	if dataflow.ReasonOf(err) != dataflow.ReasonDiskLow {
+		t.Fatalf("got %v", err)
+	}
+	for _, part := range []string{"/data", "12345 bytes are free", fmt.Sprint(128 << 20), "nothing that was acknowledged is lost"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%q is not in %v", part, err)
+		}
+	}
+}
 
 func TestALockThatCannotBeTakenSaysWhy(t *testing.T) {
 	for _, c := range []struct {

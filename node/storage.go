@@ -53,7 +53,7 @@ func openStorage(ctx context.Context, cfg *Config, phases *phase.Recorder) (open
 	s := &storage{fs: cfg.FS, phases: phases}
 	defer func() {
 		if err != nil {
-			opened, err = nil, errors.Join(explain(cfg.DataDir, err), s.close())
+			opened, err = nil, errors.Join(explainFull(cfg, explain(cfg.DataDir, err)), s.close())
 		}
 	}()
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
@@ -194,7 +194,7 @@ func (s *storage) openShard(ctx context.Context, cfg *Config, id dataflow.ShardI
 	sh := &worker.Shard{ID: id}
 	logger := cfg.Logger.With(slog.Uint64("shard", uint64(id)))
 	var err error
-	if sh.Replica, err = state.OpenReplica(state.Config{FS: cfg.FS, Dir: cfg.FS.PathJoin(dir, "state"), Shard: id, Cache: s.cache, Logger: logger}); err != nil {
+	if sh.Replica, err = state.OpenReplica(state.Config{FS: cfg.FS, Dir: cfg.FS.PathJoin(dir, "state"), Shard: id, Cache: s.cache, Logger: cfg.Logger}); err != nil {
 		return sh, err
 	}
 	store, err := s.logs.Group(shardGroup(id))
