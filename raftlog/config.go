@@ -28,8 +28,7 @@ const (
 	// DefaultTrailingBytes of log are kept behind a snapshot, for members that lag a little.
 	DefaultTrailingBytes = 8 << 20
 
-	minTrailingEntries = 64
-	maxTrailingEntries = 10240
+	maxTrailingEntries = 10240 // however small they are
 
 	// electionTimeoutAlone makes a group with one member elect itself within twice this time after a start. It waits for
 	// nobody, so it could be shorter still; 50 ms leaves a loaded machine room for its first writes.

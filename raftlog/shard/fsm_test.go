@@ -25,6 +25,8 @@ func (s *entryMap) Entry(i dataflow.LogIndex) ([]byte, error) {
 
 func (s *entryMap) Behind() int64 { return 0 }
 
+func (s *entryMap) Needless(dataflow.LogIndex, ...dataflow.LogRange) int64 { return 0 }
+
 func (s *entryMap) Retain(dataflow.LogIndex, ...dataflow.LogRange) {}
 
 // countingReplica counts the chunks it is given, and keeps the last one.

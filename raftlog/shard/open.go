@@ -42,6 +42,7 @@ func newLog(cfg Config) *Log {
 	}
 	l.mu.m = newMachine()
 	l.kept.floor = 1
+	l.dropped.Store(true) // perhaps, before the start
 	l.mu.snapshot.refs.floor = 1
 	l.watch.changed = make(chan struct{})
 	return l
@@ -87,6 +88,7 @@ func (l *Log) restore() error {
 	}
 	l.mu.m = m
 	l.kept = m.references()
+	l.kept.floor = info.Index + 1
 	l.mu.snapshot = persisted{refs: l.kept, size: size}
 	// Entries between the two are the library's own: they reach no machine.
 	l.applied.Store(uint64(info.Index))
