@@ -26,7 +26,7 @@ func (u unlockable) GetDiskUsage(string) (vfs.DiskUsage, error) {
 }
 
 func TestAStartOnAFullDiskNamesTheDirectoryAndTheBytes(t *testing.T) {
-	cfg := Config{DataDir: "/data", FS: unlockable{vfs.NewCrashableMem(), &fs.PathError{Op: "open", Path: "/data/LOCK", Err: syscall.ENOSPC}}}
+	cfg := Config{DataDir: "/data", GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", FS: unlockable{vfs.NewCrashableMem(), &fs.PathError{Op: "open", Path: "/data/LOCK", Err: syscall.ENOSPC}}}
 	_, err := Open(t.Context(), cfg)
 	if dataflow.ReasonOf(err) != dataflow.ReasonDiskLow {
 		t.Fatalf("got %v", err)
