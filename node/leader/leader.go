@@ -123,8 +123,8 @@ func (d *Driver) pipeline(uid dataflow.PipelineUID) *pipeline {
 }
 
 // beginWait is how long a call waits for the coordinator of a pipeline that has just been deployed, or of a node that has
-// just started: that takes milliseconds where this node leads, and never happens where it does not.
-const beginWait = time.Second
+// just started: that takes milliseconds where this node leads and has little else to do, and never happens where it does not.
+const beginWait = 5 * time.Second
 
 // await returns the pipeline's coordinator, soon after its deployment too.
 func (d *Driver) await(ctx context.Context, uid dataflow.PipelineUID) (*pipeline, error) {

@@ -42,7 +42,23 @@ func (q QuerySources) Pipeline(name string) (*statequery.Pipeline, error) {
 	if err != nil {
 		return nil, err
 	}
-	return PipelineInfo(p), nil
+	return q.info(p), nil
+}
+
+// info is PipelineInfo with the state that a reader meets.
+func (q QuerySources) info(p *meta.Pipeline) *statequery.Pipeline {
+	out := PipelineInfo(p)
+	out.State = stateNow(q.Worker, p)
+	return out
+}
+
+// stateNow is a pipeline's state: what the meta log says, but while nothing runs on this node, as after its start, a
+// pipeline that the log has RUNNING is about to recover.
+func stateNow(w *worker.Worker, p *meta.Pipeline) dataflow.PipelineState {
+	if p.State == dataflow.PipelineRunning && w.Live(p.UID) == nil {
+		return dataflow.PipelineRecovering
+	}
+	return p.State
 }
 
 // Cut returns a readable cut.
