@@ -2,6 +2,7 @@ package raftlog_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -184,7 +185,7 @@ func TestADamagedBoltFileIsRefusedAndNeverPanics(t *testing.T) {
 	for _, c := range cases {
 		if err := readBolt(t, c.data); err != nil {
 			refused++
-			if reason := dataflow.ReasonOf(err); reason != dataflow.ReasonCorrupt && err != raft.ErrLogNotFound {
+			if reason := dataflow.ReasonOf(err); reason != dataflow.ReasonCorrupt && !errors.Is(err, raft.ErrLogNotFound) {
 				t.Errorf("%s: %s: %v", c.name, reason, err)
 			}
 		}
