@@ -150,7 +150,7 @@ func (d *Driver) await(ctx context.Context, uid dataflow.PipelineUID) (*pipeline
 	}
 }
 
-// Trigger asks for a checkpoint that covers everything appended before the call, and waits for its commit.
+// Trigger asks for a checkpoint that covers what the tasks have read before the call, and waits for its commit.
 func (d *Driver) Trigger(ctx context.Context, uid dataflow.PipelineUID) (dataflow.CheckpointID, error) {
 	p, err := d.await(ctx, uid)
 	if err != nil {
