@@ -143,7 +143,11 @@ func (s *serverSettings) load(f *pflag.FlagSet, environ func() []string) (source
 			continue
 		}
 		if err := f.Set(name, value); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %s: %w", source, name, errors.Unwrap(err)))
+			var bad *pflag.InvalidValueError
+			if errors.As(err, &bad) {
+				err = describeValue(bad)
+			}
+			errs = append(errs, fmt.Errorf("%s: %s: %w", source, name, err))
 		}
 	}
 	return sources, errors.Join(errs...)

@@ -27,6 +27,9 @@ func (m *marshaler) decodeWhole(r io.Reader, v any) error {
 	if err := oneValue(body); err != nil {
 		return err
 	}
+	if err := refuseSurrogates(body); err != nil {
+		return err
+	}
 	if err := m.Unmarshal(body, v); err != nil {
 		return fmt.Errorf("the body is not the JSON of this request: %s", describeProtoJSON(err))
 	}
@@ -48,8 +51,18 @@ func oneValue(body []byte) error {
 
 // describeProtoJSON takes the library's mark, whose spaces differ from build to build, from its message.
 func describeProtoJSON(err error) string {
-	text := strings.ReplaceAll(err.Error(), "\u00a0", " ")
-	return strings.TrimPrefix(text, "proto: ")
+	text := strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\u00a0", " "), "proto: ")
+	at, what, placed := strings.Cut(text, "): ")
+	if value, ok := strings.CutPrefix(what, "invalid google.protobuf.Duration value "); ok {
+		what = value + " is not a length of time such as \"10s\""
+	}
+	if value, ok := strings.CutPrefix(what, "invalid google.protobuf.Timestamp value "); ok {
+		what = value + " is not a time such as \"2026-11-29T10:00:00Z\""
+	}
+	if line, column, ok := strings.Cut(strings.TrimPrefix(at, "(line "), ":"); placed && ok {
+		return "line " + line + ", column " + column + ": " + what
+	}
+	return text
 }
 
 // NewDecoder implements runtime.Marshaler.
