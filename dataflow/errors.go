@@ -113,7 +113,7 @@ var reasons = []ReasonInfo{
 	{ReasonTimelineChanged, KindPrecondition, "the pipeline was rewound since the token was given", "read again without the token"},
 	{ReasonOutOfOrder, KindPrecondition, "the producer's rows before these were never received", "send from the sequence number that the error names"},
 	{ReasonProducerFenced, KindPrecondition, "a newer session of the same producer is open", "stop the older process"},
-	{ReasonUnknownProducer, KindPrecondition, "the producer's past is not known here and its rows do not start at 1", "open the producer again and start at 1"},
+	{ReasonUnknownProducer, KindPrecondition, "the producer, or this session of it, was not opened here, or was forgotten", "open the producer, and go on where the answer says it stands"},
 	{ReasonSequenceReused, KindInvalid, "a sequence number came again with other rows", "number rows once; re-send the same rows"},
 	{ReasonIdempotencyKeyReused, KindInvalid, "the idempotency key came again with other rows", "use a new key for new rows"},
 	{ReasonOverloaded, KindOverloaded, "a queue is full; nothing was written", "try again after the delay in RetryInfo"},
@@ -127,7 +127,7 @@ var reasons = []ReasonInfo{
 	{ReasonUnreachable, KindUnavailable, "no server answered; clients give this, never a server", "start the server, or correct the address"},
 	{ReasonTokenNotReached, KindDeadline, "the cut did not cover the token in time", "wait longer, or see pipeline describe for what holds it up"},
 	{ReasonDeadline, KindDeadline, "the request's deadline passed", "allow more time"},
-	{ReasonCorrupt, KindCorrupt, "stored data failed its checksum", "replace the node's data directory from a healthy copy"},
+	{ReasonCorrupt, KindCorrupt, "stored data is damaged or missing", "restore the node's data directory from a backup; see docs/guarantees.md, Damaged and lost files"},
 	{ReasonInternal, KindInternal, "a defect in Weir", "report it with the server's log"},
 }
 

@@ -73,13 +73,13 @@ func pipelineOptions() []pipelineOption {
 			if o.Interval == 0 {
 				return "off"
 			}
-			return o.Interval.String()
+			return FormatDuration(o.Interval)
 		}},
 		{"checkpoint.max_concurrent", func(o *PipelineOptions, v string) error { return parseIntIn(v, 1, 1, &o.MaxConcurrent) },
 			func(o PipelineOptions) string { return strconv.Itoa(o.MaxConcurrent) }},
 		{"checkpoint.min_pause", func(o *PipelineOptions, v string) error {
 			return parseDurationIn(v, 0, maxOptionDuration, &o.MinPause)
-		}, func(o PipelineOptions) string { return o.MinPause.String() }},
+		}, func(o PipelineOptions) string { return FormatDuration(o.MinPause) }},
 		{"checkpoint.mode", func(o *PipelineOptions, v string) error {
 			switch v {
 			case "exactly_once":
@@ -94,7 +94,7 @@ func pipelineOptions() []pipelineOption {
 			func(o PipelineOptions) string { return strconv.Itoa(o.Retained) }},
 		{"checkpoint.timeout", func(o *PipelineOptions, v string) error {
 			return parseDurationIn(v, minCheckpointInterval, maxOptionDuration, &o.Timeout)
-		}, func(o PipelineOptions) string { return o.Timeout.String() }},
+		}, func(o PipelineOptions) string { return FormatDuration(o.Timeout) }},
 		{"checkpoint.tolerable_failures", func(o *PipelineOptions, v string) error {
 			return parseIntIn(v, 0, 1_000_000, &o.TolerableFailures)
 		}, func(o PipelineOptions) string { return strconv.Itoa(o.TolerableFailures) }},
@@ -198,9 +198,9 @@ func (o StreamOptions) List() []Option {
 		bytes = strconv.FormatInt(o.MaxBytes, 10)
 	}
 	if o.Retention > 0 {
-		retention = o.Retention.String()
+		retention = FormatDuration(o.Retention)
 	}
-	return []Option{{"max_bytes", bytes}, {"retention", retention}, {"retention.grace", o.Grace.String()}}
+	return []Option{{"max_bytes", bytes}, {"retention", retention}, {"retention.grace", FormatDuration(o.Grace)}}
 }
 
 func unknownOption(of, name string, known []string) *Error {
@@ -214,7 +214,7 @@ func parseDurationIn(v string, low, high time.Duration, out *time.Duration) erro
 		return err
 	}
 	if d < low || d > high {
-		return fmt.Errorf("%q is not between %s and %s", v, low, high)
+		return fmt.Errorf("%q is not between %s and %s", v, FormatDuration(low), FormatDuration(high))
 	}
 	*out = d
 	return nil
@@ -265,6 +265,34 @@ func ParseDuration(s string) (time.Duration, error) {
 		rest = tail
 	}
 	return total, nil
+}
+
+// FormatDuration writes a length of time, of at least 0 and in whole microseconds, as people write it and ParseDuration
+// reads it: '7 days', '1 h 30 min', '100 ms'.
+func FormatDuration(d time.Duration) string {
+	units := []struct {
+		size      time.Duration
+		one, many string
+	}{
+		{24 * time.Hour, "day", "days"}, {time.Hour, "h", "h"}, {time.Minute, "min", "min"}, {time.Second, "s", "s"},
+		{time.Millisecond, "ms", "ms"}, {time.Microsecond, "us", "us"},
+	}
+	var parts []string
+	for _, u := range units {
+		switch n := d / u.size; {
+		case n == 0:
+			continue
+		case n == 1:
+			parts = append(parts, "1 "+u.one)
+		default:
+			parts = append(parts, strconv.FormatInt(int64(n), 10)+" "+u.many)
+		}
+		d %= u.size
+	}
+	if len(parts) == 0 {
+		return "0 s"
+	}
+	return strings.Join(parts, " ")
 }
 
 func durationUnit(u string) time.Duration {

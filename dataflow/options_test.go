@@ -86,8 +86,20 @@ func FuzzParseDuration(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if again, err := ParseDuration(d.String()); d < 0 || d > maxOptionDuration || err != nil || again != d {
+		if again, err := ParseDuration(FormatDuration(d)); d < 0 || d > maxOptionDuration || err != nil || again != d {
 			t.Fatalf("%q is %v, which is %v, %v", s, d, again, err)
 		}
 	})
+}
+
+func TestDurationsAreWrittenAsPeopleWriteThem(t *testing.T) {
+	for want, d := range map[string]time.Duration{
+		"0 s": 0, "7 days": 168 * time.Hour, "1 day": 24 * time.Hour, "1 h 30 min": 90 * time.Minute, "100 ms": 100 * time.Millisecond,
+		"1 s 500 ms": 1500 * time.Millisecond, "1 us": time.Microsecond, "10 min": 10 * time.Minute,
+	} {
+		got := FormatDuration(d)
+		if again, err := ParseDuration(got); got != want || err != nil || again != d {
+			t.Errorf("%s: %q, want %q; read again %s, %v", d, got, want, again, err)
+		}
+	}
 }

@@ -321,7 +321,7 @@ func TestBadProducersAreRefusedAndNothingIsDoubled(t *testing.T) {
 		{"number 0", after(just(1, 0, "a")), reasons(dataflow.ReasonRequestInvalid)},
 		{"the largest number", after(just(1, math.MaxUint64, "a")), reasons(dataflow.ReasonRequestInvalid, dataflow.ReasonOutOfOrder)},
 		{"numbers that wrap around", after(just(1, math.MaxUint64, "a", "b")), reasons(dataflow.ReasonRequestInvalid)},
-		{"a shard that is not there", after(just(2, 1, "a")), reasons(dataflow.ReasonRowInvalid)},
+		{"a shard that is not there", after(just(2, 1, "a")), reasons(dataflow.ReasonRequestInvalid)},
 		{"shard -1", after(just(math.MaxUint32, 1, "a")), reasons(dataflow.ReasonRequestInvalid)},
 		{"shard 2^31", after(just(1<<31, 1, "a")), reasons(dataflow.ReasonRequestInvalid)},
 		{"shard 2^32-1 that would be 65535 cut short", after(just(1<<16, 1, "a")), reasons(dataflow.ReasonRequestInvalid)},
@@ -339,6 +339,24 @@ func TestBadProducersAreRefusedAndNothingIsDoubled(t *testing.T) {
 			_, err := send(ctx, &weirv1.ProducerSession{Name: "nobody", Epoch: 1}, 0, 7, "a")
 			return err
 		}, reasons(dataflow.ReasonUnknownProducer)},
+		{"an unknown producer with number 1", func(ctx context.Context) error {
+			_, err := send(ctx, &weirv1.ProducerSession{Name: "nobody", Epoch: 1}, 0, 1, "a")
+			return err
+		}, reasons(dataflow.ReasonUnknownProducer)},
+		{"a session that was never opened", after(func(ctx context.Context, p *weirv1.ProducerSession) error {
+			_, err := send(ctx, &weirv1.ProducerSession{Name: p.GetName(), Epoch: math.MaxUint64}, 1, 3, "c")
+			if _, err := send(ctx, p, 1, 3, "c"); err != nil {
+				return fmt.Errorf("the open session was fenced: %w", err)
+			}
+			again, oerr := open(ctx, p.GetName())
+			if oerr != nil {
+				return fmt.Errorf("the name was fenced for good: %w", oerr)
+			}
+			if _, err := send(ctx, again, 1, 4, "d"); err != nil {
+				return fmt.Errorf("the next session was fenced: %w", err)
+			}
+			return err
+		}), reasons(dataflow.ReasonUnknownProducer)},
 		{"epoch 0", func(ctx context.Context) error {
 			_, err := send(ctx, &weirv1.ProducerSession{Name: "nobody"}, 0, 1, "a")
 			return err

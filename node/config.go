@@ -35,8 +35,14 @@ type Config struct {
 	AllowInsecure      bool
 	// Reflection answers gRPC reflection; FaultInjection admits FailPipeline. Both are off by default.
 	Reflection, FaultInjection bool
+	// MemoryBytes is what the live tables of all pipelines may take; default half of the machine's memory. Keys that do not
+	// fit are looked up in the newest committed cut when they are needed.
+	MemoryBytes int64
 	// StateCacheBytes is the size of the block cache that all shards share; default 64 MiB.
 	StateCacheBytes int64
+	// QueryMemoryBytes bounds what queries, scans and look-ups of several keys hold at once; default 512 MiB. Each takes
+	// 64 MiB of it, two at least run.
+	QueryMemoryBytes int64
 	// MinFreeDisk is how many bytes of the data directory's disk must be free for rows to be taken (DISK_LOW); checkpoints
 	// go on below it. Default 5 % of the disk, but at least 256 MiB and at most 2 GiB.
 	MinFreeDisk int64
@@ -89,6 +95,9 @@ func (c *Config) EnsureDefaults() {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
+	if c.MemoryBytes == 0 {
+		c.MemoryBytes = machineMemory() / 2
+	}
 }
 
 // Validate reports everything that is wrong, each with its field.
@@ -103,6 +112,12 @@ func (c *Config) Validate() error {
 	}
 	if c.Shards < 0 || c.Shards > dataflow.MaxShards {
 		bad("shards: %d is not between 1 and %d", c.Shards, dataflow.MaxShards)
+	}
+	if c.QueryMemoryBytes < 0 {
+		bad("query-memory: %d is negative", c.QueryMemoryBytes)
+	}
+	if c.MemoryBytes < 0 {
+		bad("memory: %d is negative", c.MemoryBytes)
 	}
 	if c.MinFreeDisk < 0 {
 		bad("min-free-disk: %d is negative", c.MinFreeDisk)

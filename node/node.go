@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weirdb/weir/dataflow/state"
 	"github.com/weirdb/weir/internal/phase"
 	"github.com/weirdb/weir/node/api"
 	"github.com/weirdb/weir/node/catalog"
@@ -29,6 +30,7 @@ type Node struct {
 	worker  *worker.Worker
 	leader  *leader.Driver
 	disk    *diskSpace
+	memory  *state.Budget // of the live tables; nil = they have none
 	grpc    *api.Server
 	gateway *gateway.Gateway
 	http    *http.Server
@@ -82,7 +84,8 @@ func (n *Node) assemble() error {
 	}
 	registry, figures := newRegistry()
 	cat := catalog.New()
-	n.worker = worker.New(worker.Config{Shards: st.shards, Meta: st.meta, Catalog: cat, Merge: cfg.Tuning.Merge, RetentionEvery: cfg.Tuning.RetentionEvery, Source: cfg.Source, Phases: n.phases, Logger: cfg.Logger})
+	n.memory = tableBudget(cfg.MemoryBytes)
+	n.worker = worker.New(worker.Config{Shards: st.shards, Memory: n.memory, Meta: st.meta, Catalog: cat, Merge: cfg.Tuning.Merge, RetentionEvery: cfg.Tuning.RetentionEvery, Source: cfg.Source, Phases: n.phases, Logger: cfg.Logger})
 	n.leader = leader.New(leader.Config{Node: cfg.NodeID, Meta: st.meta, Worker: n.worker, Metrics: figures, Phases: n.phases, Logger: cfg.Logger})
 	n.disk = newDiskSpace(&cfg)
 	if err := registry.Register(newGauges(st.meta, n.worker, st.shards, n.disk)); err != nil {
@@ -91,6 +94,7 @@ func (n *Node) assemble() error {
 	sources := service.QuerySources{Meta: st.meta, Cat: cat, Worker: n.worker, Shards: st.shards}
 	engine := statequery.New(statequery.Config{
 		Node: cfg.NodeID, Group: group, Shards: len(st.shards), Catalog: sources, Store: sources, Streams: sources, Leases: sources,
+		TotalBytes: cfg.QueryMemoryBytes,
 	})
 	svc := service.New(service.Config{
 		Node: cfg.NodeID, Group: group, Meta: st.meta, Catalog: cat, Worker: n.worker, Shards: st.shards, Leader: n.leader,
@@ -156,8 +160,9 @@ func (n *Node) Run(ctx context.Context) error {
 	g, loops := errgroup.WithContext(loops)
 	g.Go(func() error { return n.worker.Run(loops) })
 	g.Go(func() error { return n.leader.Run(loops) })
-	g.Go(func() error { return n.storage.watch(loops) })
+	g.Go(func() error { return explain(n.cfg.DataDir, n.storage.watch(loops)) })
 	g.Go(func() error { return n.disk.Run(loops) })
+	g.Go(func() error { return n.relieve(loops) })
 	var servers errgroup.Group
 	failed := make(chan error, 2)
 	servers.Go(func() error {

@@ -4,13 +4,11 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
-	"strconv"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -30,13 +28,14 @@ import (
 // shard its log and the replica of its state.
 //
 //	LOCK          held while the node runs
-//	node.json     which node the directory belongs to
+//	node.json     which node and group the directory belongs to
 //	meta/         the meta log: raft.db (BoltDB) and its snapshots
 //	log/          segment files of all shards' logs; they are the streams' storage
 //	shards/0007/  per shard: the log's snapshots, and state/, the Pebble store of committed state
 type storage struct {
 	fs     vfs.FS
 	lock   io.Closer
+	id     identity
 	bolt   *raftlog.Bolt // nil when the meta log is kept in the log store
 	logs   *logstore.Store
 	group  *raftlog.Group
@@ -46,15 +45,6 @@ type storage struct {
 	phases *phase.Recorder // nil unless asked for
 }
 
-// identity is node.json.
-type identity struct {
-	Format int    `json:"format"`
-	Node   string `json:"node"`
-}
-
-// dataFormat is the version of the directory's layout.
-const dataFormat = 1
-
 // startTimeout bounds how long the logs may take to have a leader and to be applied after a start.
 const startTimeout = 2 * time.Minute
 
@@ -63,7 +53,7 @@ func openStorage(ctx context.Context, cfg *Config, phases *phase.Recorder) (open
 	s := &storage{fs: cfg.FS, phases: phases}
 	defer func() {
 		if err != nil {
-			opened, err = nil, errors.Join(err, s.close())
+			opened, err = nil, errors.Join(explainFull(cfg, explain(cfg.DataDir, err)), s.close())
 		}
 	}()
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
@@ -71,8 +61,8 @@ func openStorage(ctx context.Context, cfg *Config, phases *phase.Recorder) (open
 	if err := vfs.MkdirDurable(cfg.FS, cfg.DataDir); err != nil {
 		return nil, fmt.Errorf("make the data directory: %w", err)
 	}
-	if s.lock, err = cfg.FS.Lock(cfg.FS.PathJoin(cfg.DataDir, "LOCK")); err != nil {
-		return nil, fmt.Errorf("lock data directory %s: another node uses it: %w", cfg.DataDir, err)
+	if s.lock, err = lockDataDir(cfg.FS, cfg.DataDir); err != nil {
+		return nil, err
 	}
 	if err := s.identify(cfg); err != nil {
 		return nil, err
@@ -80,60 +70,22 @@ func openStorage(ctx context.Context, cfg *Config, phases *phase.Recorder) (open
 	if s.logs, err = logstore.Open(cfg.FS, cfg.FS.PathJoin(cfg.DataDir, "log"), logstore.Options{SegmentBytes: cfg.Tuning.SegmentBytes, Logger: cfg.Logger}); err != nil {
 		return nil, fmt.Errorf("open the log store: %w", err)
 	}
+	if err := s.checkShardLogs(cfg); err != nil {
+		return nil, err
+	}
 	if err := s.openMeta(ctx, cfg); err != nil {
 		return nil, fmt.Errorf("open the meta log: %w", err)
 	}
 	if err := s.bootstrap(ctx, cfg); err != nil {
 		return nil, err
 	}
-	return s, s.openShards(ctx, cfg)
-}
-
-// identify reads node.json, or writes it into a new directory.
-func (s *storage) identify(cfg *Config) error {
-	path := cfg.FS.PathJoin(cfg.DataDir, "node.json")
-	b, err := vfs.ReadFile(cfg.FS, path)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err := refuseForeign(cfg.FS, cfg.DataDir); err != nil {
-			return err
-		}
-		b, err = json.Marshal(identity{Format: dataFormat, Node: cfg.NodeID})
-		if err != nil {
-			return err
-		}
-		return vfs.WriteFile(cfg.FS, path, append(b, '\n'))
+	if err := s.openShards(ctx, cfg); err != nil {
+		return nil, err
 	}
-	if err != nil {
-		return err
+	if err := s.verify(cfg); err != nil {
+		return nil, err
 	}
-	var id identity
-	if err := json.Unmarshal(b, &id); err != nil {
-		return fmt.Errorf("read %s: %w", path, err)
-	}
-	switch {
-	case id.Format != dataFormat:
-		return fmt.Errorf("data directory %s has format %d; this version reads %d", cfg.DataDir, id.Format, dataFormat)
-	case id.Node != cfg.NodeID:
-		return fmt.Errorf("data directory %s belongs to node %s, not %s", cfg.DataDir, id.Node, cfg.NodeID)
-	}
-	return nil
-}
-
-// refuseForeign refuses a directory without node.json that has other files: it is somebody else's. What a start leaves
-// behind that was ended before it wrote node.json is Weir's own.
-func refuseForeign(f vfs.FS, dir string) error {
-	names, err := f.List(dir)
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		switch name {
-		case "LOCK", "node.json.tmp", "lost+found":
-		default:
-			return fmt.Errorf("data directory %s is not Weir's: it has no node.json, but %s; name an empty or new directory", dir, name)
-		}
-	}
-	return nil
+	return s, s.remember(cfg)
 }
 
 // openMeta opens the meta log and waits until it leads and has applied what was committed.
@@ -144,7 +96,13 @@ func (s *storage) openMeta(ctx context.Context, cfg *Config) error {
 	}
 	var log raftlog.LogStore
 	if cfg.FS == vfs.Default {
-		bolt, err := raftlog.OpenBolt(cfg.FS.PathJoin(dir, "raft.db"))
+		file := cfg.FS.PathJoin(dir, "raft.db")
+		if info, err := cfg.FS.Stat(file); errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 {
+			if err := s.refuseLostMeta(cfg, file); err != nil {
+				return err
+			}
+		}
+		bolt, err := raftlog.OpenBolt(file)
 		if err != nil {
 			return err
 		}
@@ -175,6 +133,13 @@ func (s *storage) openMeta(ctx context.Context, cfg *Config) error {
 // bootstrap names a new group and fixes its number of shards.
 func (s *storage) bootstrap(ctx context.Context, cfg *Config) error {
 	st := s.meta.State()
+	if st.ClusterID == "" {
+		if err := s.refuseLostMeta(cfg, cfg.FS.PathJoin(cfg.DataDir, "meta")); err != nil {
+			return err
+		}
+	} else if err := s.checkGroup(cfg); err != nil {
+		return err
+	}
 	if st.ClusterID != "" {
 		if cfg.Shards != 0 && cfg.Shards != st.Shards {
 			return fmt.Errorf("shards: the group was made with %d shards and cannot be changed to %d", st.Shards, cfg.Shards)
@@ -229,10 +194,10 @@ func (s *storage) openShard(ctx context.Context, cfg *Config, id dataflow.ShardI
 	sh := &worker.Shard{ID: id}
 	logger := cfg.Logger.With(slog.Uint64("shard", uint64(id)))
 	var err error
-	if sh.Replica, err = state.OpenReplica(state.Config{FS: cfg.FS, Dir: cfg.FS.PathJoin(dir, "state"), Shard: id, Cache: s.cache, Logger: logger}); err != nil {
+	if sh.Replica, err = state.OpenReplica(state.Config{FS: cfg.FS, Dir: cfg.FS.PathJoin(dir, "state"), Shard: id, Cache: s.cache, Logger: cfg.Logger}); err != nil {
 		return sh, err
 	}
-	store, err := s.logs.Group("shard-" + strconv.Itoa(int(id)))
+	store, err := s.logs.Group(shardGroup(id))
 	if err != nil {
 		return sh, err
 	}

@@ -1,12 +1,15 @@
 package raftlog
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"time"
 
 	"github.com/hashicorp/raft"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+	"github.com/weirdb/weir/dataflow"
 	"go.etcd.io/bbolt"
 )
 
@@ -15,18 +18,31 @@ const boltLockTimeout = time.Second
 
 // Bolt is a LogStore in one bbolt file, for the meta log. The file only grows: entries must be small and few, which
 // commands of the meta log are.
-type Bolt struct{ *raftboltdb.BoltStore }
+type Bolt struct {
+	*raftboltdb.BoltStore
+	path string
+}
 
 var _ LogStore = (*Bolt)(nil)
 
-// OpenBolt opens or creates the log in the file path. It is the one durable store that does not go through vfs.
+// boltLogs is the bucket of the entries, by index.
+const boltLogs = "logs"
+
+// OpenBolt opens or creates the log in the file path. It is the one durable store that does not go through vfs. A file
+// that bbolt would stumble over is CORRUPT (checkBolt). No other process may have it open for writing.
 func OpenBolt(path string) (b *Bolt, err error) {
 	defer func() {
-		// bbolt panics on a damaged file instead of returning an error.
-		if p := recover(); p != nil {
-			b, err = nil, fmt.Errorf("open %s: damaged: %v", path, p)
+		if p := recover(); p != nil { // bbolt panics on what it does not expect; checkBolt should have found it
+			b, err = nil, boltDamaged(path, fmt.Errorf("%v", p))
 		}
 	}()
+	if err := checkBolt(path); err != nil {
+		var failed *fs.PathError // the disk has, not the file's structure
+		if errors.As(err, &failed) {
+			return nil, fmt.Errorf("check %s: %w", path, err)
+		}
+		return nil, boltDamaged(path, err)
+	}
 	s, err := raftboltdb.New(raftboltdb.Options{
 		Path: path,
 		BoltOptions: &bbolt.Options{
@@ -39,7 +55,20 @@ func OpenBolt(path string) (b *Bolt, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
-	return &Bolt{s}, nil
+	return &Bolt{s, path}, nil
+}
+
+func boltDamaged(path string, err error) error {
+	return dataflow.Errorf(dataflow.ReasonCorrupt, "the file %s is damaged: %w", path, err)
+}
+
+// GetLog implements raft.LogStore.
+func (b *Bolt) GetLog(index uint64, l *raft.Log) error {
+	err := b.BoltStore.GetLog(index, l)
+	if err == nil || errors.Is(err, raft.ErrLogNotFound) {
+		return err
+	}
+	return boltDamaged(b.path, fmt.Errorf("entry %d does not decode: %w", index, err))
 }
 
 // IsMonotonic implements raft.MonotonicLogStore: it makes Raft delete the whole log when it installs a snapshot, without
@@ -57,11 +86,14 @@ func (b *Bolt) Get(key []byte) ([]byte, error) {
 
 // GetUint64 implements raft.StableStore, which wants 0 for an absent key.
 func (b *Bolt) GetUint64(key []byte) (uint64, error) {
-	v, err := b.BoltStore.GetUint64(key)
-	if errors.Is(err, raftboltdb.ErrKeyNotFound) {
-		return 0, nil
+	v, err := b.Get(key)
+	if err != nil || len(v) == 0 {
+		return 0, err
 	}
-	return v, err
+	if len(v) != 8 {
+		return 0, boltDamaged(b.path, fmt.Errorf("the value %q has %d bytes", key, len(v)))
+	}
+	return binary.BigEndian.Uint64(v), nil
 }
 
 // StoreLog implements raft.LogStore.

@@ -65,11 +65,20 @@ func (g *Group) Snapshot(ctx context.Context) error {
 	return nil
 }
 
+// SnapshotIndex returns the index up to which the newest snapshot goes; 0 without one.
+func (g *Group) SnapshotIndex() (dataflow.LogIndex, error) {
+	metas, err := g.snaps.List()
+	if err != nil || len(metas) == 0 {
+		return 0, err
+	}
+	return dataflow.LogIndex(metas[0].Index), nil
+}
+
 // trailingEntries returns how many entries the next snapshot leaves in the log, which is what the library counts:
 // TrailingBytes of them. In a group of one nobody lags, so those behind the snapshot before are enough: what happens
 // rarely in a group would otherwise stay for ever.
 func (g *Group) trailingEntries() (uint64, error) {
-	n := uint64(min(max(g.cfg.TrailingBytes/max(g.avgEntry.Load(), 1), minTrailingEntries), maxTrailingEntries))
+	n := uint64(min(max(g.cfg.TrailingBytes/max(g.avgEntry.Load(), 1), 1), maxTrailingEntries))
 	if !g.cfg.alone() {
 		return n, nil
 	}

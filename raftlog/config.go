@@ -20,7 +20,7 @@ const (
 	// DefaultMaxPending and DefaultMaxPendingBytes bound the commands that wait or are in flight.
 	DefaultMaxPending      = 1024
 	DefaultMaxPendingBytes = 32 << 20
-	// DefaultWriteDeadline is how long a durable write may take. Not smaller: a busy disk stalls for seconds without
+	// DefaultWriteDeadline is how long a durable write may take while the process runs. Not smaller: a busy disk stalls for seconds without
 	// being broken. Not larger: a leader whose disk hangs answers nobody.
 	DefaultWriteDeadline = 10 * time.Second
 	// DefaultSnapshotBytes of applied commands lie between snapshots.
@@ -28,8 +28,7 @@ const (
 	// DefaultTrailingBytes of log are kept behind a snapshot, for members that lag a little.
 	DefaultTrailingBytes = 8 << 20
 
-	minTrailingEntries = 64
-	maxTrailingEntries = 10240
+	maxTrailingEntries = 10240 // however small they are
 
 	// electionTimeoutAlone makes a group with one member elect itself within twice this time after a start. It waits for
 	// nobody, so it could be shorter still; 50 ms leaves a loaded machine room for its first writes.

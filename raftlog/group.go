@@ -11,7 +11,6 @@ import (
 
 	"github.com/hashicorp/raft"
 	"github.com/weirdb/weir/dataflow"
-	"github.com/weirdb/weir/raftlog/frame"
 	"github.com/weirdb/weir/raftlog/transport"
 )
 
@@ -182,55 +181,6 @@ func (g *Group) bootstrap(rc *raft.Config) error {
 	return nil
 }
 
-// checkLog refuses a log that Raft could not replay, which it would do by panicking or, worse, silently: damaged
-// entries, a gap between the newest snapshot and the log, an on-disk FSM that lacks what the log no longer has.
-func (g *Group) checkLog() error {
-	metas, err := g.snaps.List()
-	if err != nil {
-		return err
-	}
-	var snap uint64
-	if len(metas) > 0 {
-		snap = metas[0].Index
-	}
-	if f, ok := g.cfg.FSM.(OnDiskFSM); ok && g.cfg.OnDisk {
-		have := uint64(f.AppliedIndex())
-		if have < snap {
-			return fmt.Errorf("the state is at index %d, before the newest snapshot's %d", have, snap)
-		}
-		g.fsm.applied.Store(have)
-	} else {
-		g.fsm.applied.Store(snap)
-	}
-	first, err := g.log.FirstIndex()
-	if err != nil {
-		return err
-	}
-	last, err := g.log.LastIndex()
-	if err != nil {
-		return err
-	}
-	if last > snap && first > snap+1 {
-		return dataflow.Errorf(dataflow.ReasonCorrupt, "log %s: entries %d to %d are missing between the newest sound snapshot and the log",
-			g.cfg.Group, snap+1, first-1)
-	}
-	var l raft.Log
-	for i := snap + 1; i <= last; i++ {
-		if err := g.log.LogStore.GetLog(i, &l); err != nil {
-			return fmt.Errorf("read entry %d: %w", i, err)
-		}
-		if l.Type != raft.LogCommand {
-			continue
-		}
-		if _, err := frame.Open(l.Data); err != nil {
-			e := dataflow.Errorf(dataflow.ReasonCorrupt, "log %s: entry %d is damaged", g.cfg.Group, i)
-			e.Err = err
-			return e
-		}
-	}
-	return nil
-}
-
 // IsLeader says whether this member leads. It may have been deposed without knowing; what it then proposes fails.
 func (g *Group) IsLeader() bool { return g.raft.State() == raft.Leader }
 
@@ -353,14 +303,8 @@ func (g *Group) drain() bool {
 		}
 	}
 	g.mu.Unlock()
-	timer := time.NewTimer(g.cfg.WriteDeadline + 2*g.cfg.ElectionTimeout)
-	defer timer.Stop()
-	select {
-	case <-g.idle:
-		return true
-	case <-timer.C:
-		return false
-	}
+	_, answered := within(g.cfg.WriteDeadline+2*g.cfg.ElectionTimeout, g.idle, time.After)
+	return answered
 }
 
 // Close stops the member: it refuses new commands, waits for the answers to those pending, at most a write deadline and

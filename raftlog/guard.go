@@ -13,8 +13,8 @@ import (
 // currentTermKey is the key under which hashicorp/raft stores its term. It panics when that write fails.
 const currentTermKey = "CurrentTerm"
 
-// guard stands between hashicorp/raft and a log store. It bounds the time of every durable write and makes the first
-// failure final (R3).
+// guard stands between hashicorp/raft and a log store. It bounds the time of every durable write, as far as the process
+// runs (within), and makes the first failure final (R3).
 //
 // Two answers of a failed guard are made up, because the library would end the process otherwise: the term is "stored",
 // and an unreadable entry is a no-op. Neither can do harm: the transport is cut and the FSM frozen before the answer is
@@ -36,12 +36,8 @@ func (g *guard) run(what string, write func() error) error {
 	}
 	done := make(chan error, 1)
 	g.writes.Go(func() { done <- write() })
-	timer := time.NewTimer(g.deadline)
-	defer timer.Stop()
-	var err error
-	select {
-	case err = <-done:
-	case <-timer.C:
+	err, ended := within(g.deadline, done, time.After)
+	if !ended {
 		err = fmt.Errorf("%w: %v", ErrWriteDeadline, g.deadline)
 	}
 	if err != nil {
@@ -62,14 +58,8 @@ func (g *guard) breakDown(err error) {
 func (g *guard) wait(d time.Duration) bool {
 	done := make(chan struct{})
 	go func() { g.writes.Wait(); close(done) }() // ends with the writes, as their goroutines do
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-done:
-		return true
-	case <-timer.C:
-		return false
-	}
+	_, ended := within(d, done, time.After)
+	return ended
 }
 
 // GetLog implements raft.LogStore.

@@ -93,6 +93,26 @@ func TestSnapshotCutsTheLogAndRestores(t *testing.T) {
 	propose(t, n, "more")
 }
 
+func TestFewLargeEntriesStayBehindASnapshot(t *testing.T) {
+	n := mustOpen(t, vfs.NewCrashableMem(), func(c *raftlog.Config) { c.TrailingBytes = 80_000 })
+	defer n.close(t)
+	propose(t, n, numbered(1, 100, 10_000)...)
+	if err := n.group.Snapshot(testCtx(t)); err != nil {
+		t.Fatal(err)
+	}
+	first, err := n.log.FirstIndex()
+	if err != nil {
+		t.Fatal(err)
+	}
+	last, err := n.log.LastIndex()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if kept := last - first + 1; kept < 4 || kept > 9 {
+		t.Errorf("%d entries of 10 kB stay, for 80 kB", kept)
+	}
+}
+
 func TestSnapshotsAreTakenByAppliedBytes(t *testing.T) {
 	fs := vfs.NewCrashableMem()
 	n := mustOpen(t, fs, func(c *raftlog.Config) { c.SnapshotBytes = 20_000; c.TrailingBytes = 1 })

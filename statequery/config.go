@@ -23,7 +23,13 @@ type Config struct {
 	MaxTime time.Duration
 	// MaxBytes bounds what one pull query or batch of look-ups holds in memory; default 64 MiB.
 	MaxBytes int64
+	// TotalBytes bounds what all of them hold at once; default 512 MiB. It makes room for TotalBytes / MaxBytes requests,
+	// two at least; others wait. Not in it are look-ups of one key, and answers on their way to the caller.
+	TotalBytes int64
 }
+
+// DefaultTotalBytes is the default of Config.TotalBytes.
+const DefaultTotalBytes = 512 << 20
 
 func (c *Config) ensureDefaults() {
 	if c.Now == nil {
@@ -37,5 +43,8 @@ func (c *Config) ensureDefaults() {
 	}
 	if c.MaxBytes == 0 {
 		c.MaxBytes = 64 << 20
+	}
+	if c.TotalBytes == 0 {
+		c.TotalBytes = DefaultTotalBytes
 	}
 }

@@ -12,9 +12,11 @@
 //
 //	Q1  One request, one cut, of one deployment. The cut's id goes to every shard; a shard that no longer has it ends the
 //	    request.
-//	Q2  Pages are bound to the cut of the first page by a lease, and to the request by a hash of it. Pages of live tables
-//	    have no cut: each is as new as it can be.
+//	Q2  Pages are bound to the cut of the first page by a lease, which all scans of the cut share, and to the request by a
+//	    hash of it. Pages of live tables have no cut: each is as new as it can be.
 //	Q3  Nothing is cut off silently: a request that reaches a limit of time, rows or memory fails with SCAN_LIMIT and
 //	    says which; a page that ends early has a next page.
 //	Q4  The package reads through small interfaces (source.go) and knows neither logs nor the network.
+//	Q5  A bounded number of requests hold a budget of memory at once; others wait in a bounded queue, and OVERLOADED
+//	    answers those for which there is no place in it.
 package statequery

@@ -7,14 +7,29 @@ import (
 	"github.com/weirdb/weir/dataflow"
 )
 
-// Engine answers reads. It is safe for concurrent use and holds no state of its own.
-type Engine struct{ cfg Config }
+// Engine answers reads. It is safe for concurrent use and holds no state of its own but the leases of its scans and who is
+// reading.
+type Engine struct {
+	cfg    Config
+	leases *sharedLeases
+
+	queries *gate // queries and scans
+	batches *gate // look-ups of several keys: they are short, and do not wait behind queries
+}
 
 // New returns an engine.
 func New(cfg Config) *Engine {
 	cfg.ensureDefaults()
-	return &Engine{cfg: cfg}
+	slots := max(2, cfg.TotalBytes/cfg.MaxBytes)
+	batches := max(1, slots/batchShare)
+	return &Engine{
+		cfg: cfg, leases: newSharedLeases(cfg.Leases, cfg.Now),
+		queries: newGate("queries and scans", slots-batches), batches: newGate("look-ups of several keys", batches),
+	}
 }
+
+// batchShare is which part of the memory is for look-ups of several keys.
+const batchShare = 4
 
 // WaitCommitted waits until a committed cut of the pipeline covers want, and returns it. It waits as long as ctx allows.
 // The error is TOKEN_NOT_REACHED when ctx ends first, or when the pipeline commits nothing any more.

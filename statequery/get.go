@@ -30,7 +30,15 @@ func (e *Engine) BatchGet(ctx context.Context, pipeline, table string, keys []da
 			return fail(err)
 		}
 	}
-	r, err := e.open(ctx, p, o)
+	open := func(p *Pipeline) (*reading, error) { return e.open(ctx, p, o) }
+	var r *reading
+	if len(keys) > 1 {
+		if r, err = e.admit(ctx, e.batches, p, open); err == nil {
+			defer e.batches.leave()
+		}
+	} else {
+		r, err = open(p)
+	}
 	if err != nil {
 		return fail(err)
 	}
@@ -57,22 +65,66 @@ const lookUpCheck = 256
 
 // lookUp returns the visible rows of keys, in their order, and which of the keys have one. What it holds is bounded (Q3).
 func (r *reading) lookUp(ctx context.Context, t *Table, keys [][]byte) (*batch.Batch, []bool, error) {
+	accs, err := r.accumulators(ctx, t, keys)
+	if err != nil {
+		return nil, nil, err
+	}
+	found := make([]bool, len(keys))
+	var out *batch.Batch
+	var pieces batch.Pieces
+	size := int64(0)
+	for at := 0; at < len(keys); {
+		if ctx.Err() != nil {
+			return nil, nil, deadline(ctx)
+		}
+		rows, n, err := t.visible(&pieces, keys[at:], accs[at:], r.pipeline.OnError, func(i int) { found[at+i] = true })
+		if err != nil {
+			return nil, nil, err
+		}
+		if n == len(keys) {
+			return rows, found, nil
+		}
+		if out == nil {
+			out = batch.NewBatch(t.stage.Schema)
+		}
+		at += n
+		for i := range rows.N {
+			if size += int64(rows.RowBytes(i)); size > r.e.cfg.MaxBytes {
+				return nil, nil, r.tooManyKeys(at)
+			}
+			for c, v := range out.Cols {
+				v.AppendFrom(rows.Cols[c], i)
+			}
+			out.N++
+		}
+	}
+	if out == nil {
+		out = batch.NewBatch(t.stage.Schema)
+	}
+	return out, found, nil
+}
+
+// tooManyKeys is the error of a batch of look-ups whose first n keys are over the limit already.
+func (r *reading) tooManyKeys(n int) error {
+	return dataflow.Errorf(dataflow.ReasonScanLimit, "the rows of the first %d keys take more than %d bytes", n, r.e.cfg.MaxBytes).
+		WithHint("ask for fewer keys at once").WithMeta("limit", "bytes")
+}
+
+// accumulators returns what the table holds for keys, nil for none.
+func (r *reading) accumulators(ctx context.Context, t *Table, keys [][]byte) ([][]byte, error) {
 	accs := make([][]byte, len(keys))
 	size := int64(0)
 	for i, k := range keys {
 		if i%lookUpCheck == lookUpCheck-1 && ctx.Err() != nil {
-			return nil, nil, deadline(ctx)
+			return nil, deadline(ctx)
 		}
 		var err error
 		if accs[i], err = r.get(ctx, t, k); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		if size += int64(len(accs[i])); size > r.e.cfg.MaxBytes {
-			return nil, nil, dataflow.Errorf(dataflow.ReasonScanLimit, "the rows of the first %d keys take more than %d bytes", i+1, r.e.cfg.MaxBytes).
-				WithHint("ask for fewer keys at once").WithMeta("limit", "bytes")
+			return nil, r.tooManyKeys(i + 1)
 		}
 	}
-	found := make([]bool, len(keys))
-	rows, err := t.visible(keys, accs, r.pipeline.OnError, func(i int) { found[i] = true })
-	return rows, found, err
+	return accs, nil
 }

@@ -16,8 +16,6 @@ const (
 	defaultPage = 1000
 	// pageBytes ends a page early, so that its rows as JSON stay below the 4 MiB that gRPC clients accept by default.
 	pageBytes = 2 << 20
-	// pageLease is how long the cut of a scan is kept for the next page.
-	pageLease = time.Minute
 	// repeatPage is how long after the last page a caller may ask for it again, because its answer was lost. Half of what a
 	// superseded cut is kept for in any case.
 	repeatPage = 5 * time.Second
@@ -59,13 +57,12 @@ func (pg *page) open(ctx context.Context, p *Pipeline, o dataflow.ReadOptions) (
 		return nil, dataflow.Errorf(dataflow.ReasonTokenInvalid, "page_token: pipeline %s was deleted and deployed again since the page before", p.Name)
 	}
 	o.Min, o.Session = nil, nil // the first page has seen to them
-	if pg.lease == "" {         // only pages of live tables have none
+	if t.Lease == "" {          // only pages of live tables have none
 		return pg.e.open(ctx, p, o)
 	}
-	switch err := pg.e.cfg.Leases.Renew(ctx, t.Pipeline, t.Lease, pageLease); {
-	case dataflow.ReasonOf(err) == dataflow.ReasonCheckpointExpired:
-		pg.lease = "" // it has ended, perhaps with an answer that was lost; the cut may still be there
-	case err != nil:
+	var err error
+	// When the lease has ended, perhaps with an answer that was lost, the cut may still be there.
+	if pg.lease, err = pg.e.leases.keep(ctx, cutKey{t.Pipeline, t.Checkpoint}, t.Lease); err != nil {
 		return nil, err
 	}
 	// A live read of a pipeline that did not run is of a cut too, and stays on it.
@@ -77,7 +74,7 @@ func (pg *page) open(ctx context.Context, p *Pipeline, o dataflow.ReadOptions) (
 func (pg *page) next(ctx context.Context, r *reading, after []byte) (string, error) {
 	if r.live == nil && pg.lease == "" {
 		var err error
-		if pg.lease, err = pg.e.cfg.Leases.Lease(ctx, r.pipeline.UID, r.cut.ID, pageLease); err != nil {
+		if pg.lease, err = pg.e.leases.join(ctx, cutKey{r.pipeline.UID, r.cut.ID}); err != nil {
 			return "", err
 		}
 	}
@@ -90,7 +87,7 @@ func (pg *page) next(ctx context.Context, r *reading, after []byte) (string, err
 // end gives the lease back after the last page, unless the cut would go with it and the page could not be asked for again.
 func (pg *page) end(ctx context.Context, r *reading) {
 	if pg.lease != "" && r.staysReadable(pg.e.cfg.Now()) {
-		_ = pg.e.cfg.Leases.Release(ctx, r.pipeline.UID, pg.lease) // a failure costs nothing: the lease ends by itself
+		pg.e.leases.leave(ctx, cutKey{r.pipeline.UID, r.cut.ID}, pg.lease)
 	}
 }
 

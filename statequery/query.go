@@ -63,10 +63,11 @@ func (e *Engine) Query(ctx context.Context, text string, p dataflow.Page, o data
 	if err != nil {
 		return fail(err)
 	}
-	r, err := pg.open(ctx, bound.pipeline, o)
+	r, err := e.admit(ctx, e.queries, bound.pipeline, func(p *Pipeline) (*reading, error) { return pg.open(ctx, p, o) })
 	if err != nil {
 		return fail(err)
 	}
+	defer e.queries.leave()
 	defer r.close()
 	rows, err := r.execute(ctx, bound.table, q)
 	if err != nil {
@@ -87,7 +88,7 @@ func (e *Engine) Query(ctx context.Context, text string, p dataflow.Page, o data
 		}
 	}
 	if from > 0 || end < rows.N {
-		rows = rows.Slice(from, end)
+		rows = copyRows(rows, from, end) // the rest need not be held until the answer is sent
 	}
 	return rows, next, r.describe(), nil
 }
@@ -100,6 +101,15 @@ func pageEnd(rows *batch.Batch, from, limit int) int {
 		end++
 	}
 	return end
+}
+
+// copyRows returns rows from to end-1 in memory of their own.
+func copyRows(b *batch.Batch, from, end int) *batch.Batch {
+	sel := make([]int32, 0, end-from)
+	for i := from; i < end; i++ {
+		sel = append(sel, int32(i))
+	}
+	return b.Select(sel)
 }
 
 // queryPlace says where a page of a result begins, and what now() means in it, in µs since 1970.
@@ -147,7 +157,7 @@ func (r *reading) feedRange(ctx context.Context, t *Table, rg plan.Range, x *pla
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
 	for !x.Done() {
-		rows, _, err := w.next(ctx, walkRows)
+		rows, _, err := w.next(ctx, int(min(x.Wants(), walkRows)))
 		if err != nil || rows == nil {
 			return err
 		}
@@ -160,15 +170,26 @@ func (r *reading) feedRange(ctx context.Context, t *Table, rg plan.Range, x *pla
 
 // feedKeys looks keys up and pushes their rows.
 func (r *reading) feedKeys(ctx context.Context, t *Table, keys [][]byte, x *plan.Exec) error {
+	var pieces batch.Pieces
 	for len(keys) > 0 && !x.Done() {
 		part := keys[:min(len(keys), walkRows)]
 		keys = keys[len(part):]
-		rows, _, err := r.lookUp(ctx, t, part)
+		accs, err := r.accumulators(ctx, t, part)
 		if err != nil {
 			return err
 		}
-		if err := r.feed(rows, x); err != nil {
-			return err
+		for len(part) > 0 && !x.Done() {
+			if ctx.Err() != nil {
+				return deadline(ctx)
+			}
+			rows, n, err := t.visible(&pieces, part, accs, r.pipeline.OnError, func(int) {})
+			if err != nil {
+				return err
+			}
+			part, accs = part[n:], accs[n:]
+			if err := r.feed(rows, x); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

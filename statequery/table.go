@@ -25,12 +25,17 @@ func NewTable(st *plan.Stage) *Table {
 	return t
 }
 
-// visible turns keys and their accumulators, nil for none, into the rows that are there, and calls shown for the place of
-// each.
-func (t *Table) visible(keys, accs [][]byte, onError dataflow.OnError, shown func(i int)) (*batch.Batch, error) {
-	rows, there, err := t.fin.Batch(keys, accs, onError)
+// visible turns the first of keys and their accumulators, nil for none, into the rows that are there, and calls shown for
+// the place of each. It returns how many keys it has seen to: those whose rows fit in memory together, one at least.
+func (t *Table) visible(p *batch.Pieces, keys, accs [][]byte, onError dataflow.OnError, shown func(i int)) (*batch.Batch, int, error) {
+	var rows *batch.Batch
+	var there batch.Bitmap
+	n, err := p.Next(len(keys), func(n int) (fits bool, err error) {
+		rows, there, fits, err = t.fin.Batch(keys[:n], accs[:n], onError)
+		return fits, err
+	})
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	sel := make([]int32, 0, rows.N)
 	for i := range rows.N {
@@ -42,5 +47,5 @@ func (t *Table) visible(keys, accs [][]byte, onError dataflow.OnError, shown fun
 	if len(sel) < rows.N {
 		rows = rows.Select(sel)
 	}
-	return rows, nil
+	return rows, n, nil
 }

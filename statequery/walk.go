@@ -24,6 +24,9 @@ type walker struct {
 	onError dataflow.OnError
 	// cursors is a heap by key of one cursor per shard; one that is at its end is closed and leaves.
 	cursors []cursor
+	// keys and accs have been copied from the cursors and are to be visited next.
+	keys, accs [][]byte
+	pieces     batch.Pieces
 	// last is the last key visited, whether its row is visible or not.
 	last []byte
 }
@@ -68,23 +71,30 @@ func (w *walker) next(ctx context.Context, n int) (*batch.Batch, [][]byte, error
 	if ctx.Err() != nil {
 		return nil, nil, deadline(ctx)
 	}
-	keys, accs, err := w.gather(min(n, walkRows))
-	if err != nil || len(keys) == 0 {
+	if len(w.keys) == 0 {
+		var err error
+		if w.keys, w.accs, err = w.gather(min(n, walkRows)); err != nil || len(w.keys) == 0 {
+			return nil, nil, err
+		}
+	}
+	n = min(n, len(w.keys))
+	var shown [][]byte
+	rows, n, err := w.t.visible(&w.pieces, w.keys[:n], w.accs[:n], w.onError, func(i int) { shown = append(shown, w.keys[i]) })
+	if err != nil {
 		return nil, nil, err
 	}
-	w.last = keys[len(keys)-1]
-	shown := keys[:0]
-	rows, err := w.t.visible(keys, accs, w.onError, func(i int) { shown = append(shown, keys[i]) })
-	return rows, shown, err
+	w.last = w.keys[n-1]
+	w.keys, w.accs = w.keys[n:], w.accs[n:]
+	return rows, shown, nil
 }
 
 // ended reports that no key is left.
-func (w *walker) ended() bool { return len(w.cursors) == 0 }
+func (w *walker) ended() bool { return len(w.cursors) == 0 && len(w.keys) == 0 }
 
 // gather copies the next n entries, fewer when they are large.
 func (w *walker) gather(n int) (keys, accs [][]byte, err error) {
 	var buf []byte // what it held before it grew stays with the slices of it
-	for len(keys) < n && len(buf) < walkBytes && !w.ended() {
+	for len(keys) < n && len(buf) < walkBytes && len(w.cursors) > 0 {
 		least := w.cursors[0]
 		at := len(buf)
 		buf = append(buf, least.key()...)

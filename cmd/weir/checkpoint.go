@@ -69,7 +69,7 @@ func (c *cli) printCheckpoint(k *weirv1.Checkpoint) error {
 	}
 	t := newTable(c.stdout, "SHARD", "DELTA", "DIGEST", "LOG INDEX", "ACKNOWLEDGED AFTER")
 	for _, s := range k.GetShards() {
-		if err := t.add(number(s.GetShard()), number(s.GetDeltaSeq()), text(fmt.Sprintf("%016x", s.GetDigest())), number(s.GetLogIndex()),
+		if err := t.add(number(s.GetShard()), number(s.GetDeltaSeq()), text(s.GetDigest()), number(s.GetLogIndex()),
 			text(s.GetAcknowledgedAfter().AsDuration().String())); err != nil {
 			return err
 		}

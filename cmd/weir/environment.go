@@ -44,6 +44,9 @@ func osEnv() *environment {
 		stderrTerminal: func() bool { return isTerminal(os.Stderr) },
 		notify: func(c chan<- os.Signal) func() {
 			signal.Notify(c, os.Interrupt, syscall.SIGTERM)
+			if !signal.Ignored(syscall.SIGHUP) { // under nohup it is
+				signal.Notify(c, syscall.SIGHUP)
+			}
 			return func() { signal.Stop(c) }
 		},
 		exit: os.Exit,

@@ -56,6 +56,8 @@ interrupt.`,
 	cmd.Flags().DurationVar(&f.retryFor, "retry-for", weir.DefaultProducerRetryFor, "how long to wait for a server that is away")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		switch {
+		case f.producer == "" && cmd.Flags().Changed("producer"): // as of a variable that is not set
+			return usagef("--producer is given without a name: leave it out if the rows need not count once")
 		case f.retryFor < 0:
 			return usagef("--retry-for %s is negative", f.retryFor)
 		case f.retryFor == 0:

@@ -67,6 +67,7 @@ Exit codes: 0 done, 1 refused, 2 wrong usage, 3 not found, 4 try again (unreacha
 		SilenceErrors: true, SilenceUsage: true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
+	root.SetFlagErrorFunc(flagError)
 	root.SetVersionTemplate("weir {{.Version}}\n")
 	root.AddGroup(&cobra.Group{ID: "data", Title: "Data:"}, &cobra.Group{ID: "manage", Title: "Management:"}, &cobra.Group{ID: "run", Title: "Running Weir:"})
 	root.SetHelpCommandGroupID("run")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
@@ -148,5 +149,22 @@ func TestSizesAndCountsAreReadAndWritten(t *testing.T) {
 	}
 	if got := age(int64(90 * time.Second / time.Millisecond)); got != "1m30s" {
 		t.Error(got)
+	}
+}
+
+func TestAHangUpStopsAVerbAsAnInterruptDoes(t *testing.T) {
+	if signal.Ignored(syscall.SIGHUP) {
+		t.Skip("started with SIGHUP ignored, as under nohup: then it stays so")
+	}
+	c := make(chan os.Signal, 1)
+	stop := osEnv().notify(c)
+	defer stop()
+	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-c:
+	case <-t.Context().Done():
+		t.Fatal("nothing heard it")
 	}
 }

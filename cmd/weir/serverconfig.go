@@ -38,7 +38,9 @@ type serverSettings struct {
 	insecure   bool
 	reflection bool
 	faults     bool
+	memory     byteSize
 	stateCache byteSize
+	queryMem   byteSize
 	minFree    byteSize
 	logLevel   string
 	logFormat  string
@@ -49,7 +51,7 @@ type serverSettings struct {
 // newServerSettings defines the flags. Their names are also the keys of the file, and with underscores and the prefix
 // the names of the environment's variables.
 func newServerSettings(f *pflag.FlagSet) *serverSettings {
-	s := &serverSettings{stateCache: 64 << 20, logLevel: "info", logFormat: "text"}
+	s := &serverSettings{stateCache: 64 << 20, queryMem: 512 << 20, logLevel: "info", logFormat: "text"}
 	f.StringVar(&s.config, "config", "", "YAML file of settings")
 	f.StringVar(&s.dataDir, "data-dir", defaultDataDir, "directory that holds everything durable")
 	f.StringVar(&s.nodeID, "node-id", node.DefaultNodeID, "name of this node, for good")
@@ -59,7 +61,9 @@ func newServerSettings(f *pflag.FlagSet) *serverSettings {
 	f.BoolVar(&s.insecure, "allow-insecure", false, "listen on addresses that others can reach, without TLS and authentication")
 	f.BoolVar(&s.reflection, "reflection", false, "answer gRPC reflection")
 	f.BoolVar(&s.faults, "allow-fault-injection", false, "let clients crash pipelines, for tests")
+	f.Var(&s.memory, "memory", "memory for live tables, for all pipelines together; keys beyond it are looked up on disk; 0 = half of the machine's")
 	f.Var(&s.stateCache, "state-cache", "memory for cached blocks of state, for all shards together")
+	f.Var(&s.queryMem, "query-memory", "memory for queries, scans and look-ups of several keys together: each takes 64 MiB, others wait")
 	f.Var(&s.minFree, "min-free-disk", "free bytes of the data directory's disk below which rows are refused (DISK_LOW); 0 = 5 % of the disk, within 256 MiB and 2 GiB")
 	f.Var(choice{&s.logLevel, []string{"debug", "info", "warn", "error"}}, "log-level", "least level that is logged")
 	f.Var(choice{&s.logFormat, []string{"text", "json"}}, "log-format", "form of the log")
@@ -135,11 +139,34 @@ func (s *serverSettings) load(f *pflag.FlagSet, environ func() []string) (source
 		if source == "" || source == "flag" {
 			continue
 		}
-		if err := f.Set(name, fmt.Sprint(k.Get(name))); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %s: %w", source, name, errors.Unwrap(err)))
+		value, err := single(k.Get(name))
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %s: %w", source, name, err))
+			continue
+		}
+		if err := f.Set(name, value); err != nil {
+			var bad *pflag.InvalidValueError
+			if errors.As(err, &bad) {
+				err = describeValue(bad)
+			}
+			errs = append(errs, fmt.Errorf("%s: %s: %w", source, name, err))
 		}
 	}
 	return sources, errors.Join(errs...)
+}
+
+// single returns a setting's value as a flag would have it. YAML has values that no flag has.
+func single(v any) (string, error) {
+	switch v := v.(type) {
+	case string, bool, int, int64, uint64, float64:
+		return fmt.Sprint(v), nil
+	case nil:
+		return "", errors.New("it has no value")
+	case []any:
+		return "", errors.New("it is a list, and the setting has one value")
+	default:
+		return "", fmt.Errorf("it is a %T, and the setting has one value", v)
+	}
 }
 
 func envName(key string) string {
@@ -207,7 +234,7 @@ func (s *serverSettings) print(f *pflag.FlagSet, sources map[string]string) []by
 func (s *serverSettings) node() (node.Config, error) {
 	cfg := node.Config{
 		DataDir: s.dataDir, NodeID: s.nodeID, Shards: s.shards, HTTPAddr: s.httpAddr, GRPCAddr: s.grpcAddr, AllowInsecure: s.insecure,
-		Reflection: s.reflection, FaultInjection: s.faults, StateCacheBytes: int64(s.stateCache), MinFreeDisk: int64(s.minFree), Tuning: s.tuning, PhaseFile: s.phaseFile,
+		Reflection: s.reflection, FaultInjection: s.faults, MemoryBytes: int64(s.memory), StateCacheBytes: int64(s.stateCache), QueryMemoryBytes: int64(s.queryMem), MinFreeDisk: int64(s.minFree), Tuning: s.tuning, PhaseFile: s.phaseFile,
 	}
 	return cfg, cfg.Validate()
 }

@@ -53,9 +53,18 @@ func (m *Machine) attemptDeadline() int64 {
 	return m.attempt.triggeredAt + m.attemptTimeout().Microseconds()
 }
 
+// interval is the time between two periodic attempts; 0 = none are made.
+func (m *Machine) interval() time.Duration {
+	i := m.view.Options.Interval
+	if m.pressed && (i == 0 || i > PressureInterval) {
+		return PressureInterval
+	}
+	return i
+}
+
 // periodicAt is when the next periodic attempt is due.
 func (m *Machine) periodicAt() int64 {
-	return max(m.lastAt+m.view.Options.Interval.Microseconds(), m.pausedTo)
+	return max(m.lastAt+m.interval().Microseconds(), m.pausedTo)
 }
 
 // triggerRequested queues a waiter for the next attempt: one that is under way injected its barrier before the request.
@@ -77,7 +86,7 @@ func (m *Machine) trigger() {
 	if m.phase != running || m.attempt != nil {
 		return
 	}
-	periodic := m.dirty && m.view.Options.Interval > 0 && m.now >= m.periodicAt()
+	periodic := m.dirty && m.interval() > 0 && m.now >= m.periodicAt()
 	if !m.stopping && len(m.queued) == 0 && !periodic {
 		return
 	}
@@ -92,7 +101,7 @@ func (m *Machine) trigger() {
 	}
 	m.attempts.next++
 	m.queued = nil
-	m.dirty = false
+	m.dirty, m.pressed = false, false
 	m.lastAt = m.now
 	m.do(InjectBarrier{Incarnation: m.attempt.incarnation, Checkpoint: m.attempt.id})
 }

@@ -46,6 +46,10 @@ type (
 	// Dirty says that there is something behind the last barrier.
 	Dirty struct{}
 
+	// RoomWanted says that a stream refuses rows until a checkpoint lets go of some: the next one, if there is anything
+	// behind the last barrier, comes at most PressureInterval after it, also when checkpoint.interval is longer or off.
+	RoomWanted struct{}
+
 	// TriggerRequested asks for a checkpoint whose barrier is injected after now. Waiter is answered once.
 	TriggerRequested struct{ Waiter uint64 }
 
@@ -126,6 +130,7 @@ func (BarrierPassed) event()    {}
 func (AttemptsReserved) event() {}
 func (Tick) event()             {}
 func (Dirty) event()            {}
+func (RoomWanted) event()       {}
 func (TriggerRequested) event() {}
 func (Ack) event()              {}
 func (Declined) event()         {}
@@ -156,8 +161,9 @@ func (e BarrierPassed) String() string {
 func (e AttemptsReserved) String() string {
 	return fmt.Sprintf("attempts %d..%d reserved", e.First, e.End-1)
 }
-func (Tick) String() string  { return "tick" }
-func (Dirty) String() string { return "dirty" }
+func (Tick) String() string       { return "tick" }
+func (Dirty) String() string      { return "dirty" }
+func (RoomWanted) String() string { return "room wanted" }
 func (e TriggerRequested) String() string {
 	return fmt.Sprintf("trigger requested by waiter %d", e.Waiter)
 }

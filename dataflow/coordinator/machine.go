@@ -20,6 +20,10 @@ const (
 	// StopTimeout bounds the final checkpoint of a stop, when checkpoint.timeout is longer. A stop that gives it up loses
 	// nothing: the rows are read again after a resume.
 	StopTimeout = time.Minute
+	// PressureInterval is the longest time between two checkpoints while a stream refuses rows because the pipeline's newest
+	// cut holds them, whatever checkpoint.interval says. Why not shorter: the barriers would slow a pipeline that has to
+	// catch up. Why not longer: senders wait for it.
+	PressureInterval = time.Second
 	// MaxWaiters bounds the requests that wait for the next attempt.
 	MaxWaiters = 10_000
 )
@@ -66,11 +70,14 @@ type Machine struct {
 	attempt  *attempt // under way; nil = none
 	queued   []uint64 // waiters for the next attempt
 	dirty    bool     // something is behind the last barrier
+	pressed  bool     // a stream has no room since the last barrier, see RoomWanted
 	lastAt   int64    // when the last attempt was triggered, or the tasks began to run
 	pausedTo int64    // checkpoint.min_pause ends
 	failures int      // attempts failed in a row
 	stopping bool     // the meta log has the pipeline STOPPING
 	resuming bool     // resumed before the first block of numbers was there
+
+	ended *dataflow.Error // why the machine is gone: what those hear who come later
 }
 
 // recovery is the progress of a restart: the tasks of the new incarnation start when the old ones have ended, the
@@ -94,7 +101,7 @@ func (m *Machine) Step(now int64, ev Event) []Action {
 	m.now = max(m.now, now)
 	if m.phase == gone {
 		if t, ok := ev.(TriggerRequested); ok {
-			m.failWaiters([]uint64{t.Waiter}, dataflow.Errorf(dataflow.ReasonNotLeader, "this node does not coordinate the pipeline"))
+			m.failWaiters([]uint64{t.Waiter}, m.ended)
 		}
 		return m.take()
 	}
@@ -111,6 +118,8 @@ func (m *Machine) Step(now int64, ev Event) []Action {
 	case Tick:
 	case Dirty:
 		m.dirty = true
+	case RoomWanted:
+		m.pressed = m.phase == running
 	case TriggerRequested:
 		m.triggerRequested(e.Waiter)
 	case Ack:
@@ -163,7 +172,7 @@ func (m *Machine) Deadline() int64 {
 		if !m.attempt.committing {
 			return m.attemptDeadline()
 		}
-	case m.dirty && m.view.Options.Interval > 0 && !m.attempts.asked:
+	case m.dirty && m.interval() > 0 && !m.attempts.asked:
 		return m.periodicAt()
 	}
 	return 0
@@ -180,6 +189,9 @@ func (m *Machine) String() string {
 	}
 	if m.dirty {
 		s += " dirty"
+	}
+	if m.pressed {
+		s += " pressed"
 	}
 	if len(m.queued) > 0 {
 		s += fmt.Sprintf(" queued=%d", len(m.queued))
@@ -286,7 +298,7 @@ func (m *Machine) attemptsReserved(e AttemptsReserved) {
 func (m *Machine) run() {
 	m.phase = running
 	m.since, m.lastAt = m.now, m.now
-	m.dirty = true
+	m.dirty, m.pressed = true, false
 	m.failures = 0
 }
 
@@ -308,7 +320,7 @@ func (m *Machine) end(err *dataflow.Error) {
 		m.attempt = nil
 	}
 	m.failQueued(err)
-	m.phase = gone
+	m.phase, m.ended = gone, err
 }
 
 // notRunning says why a pipeline without tasks takes no checkpoint.

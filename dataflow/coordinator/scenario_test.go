@@ -113,6 +113,8 @@ func (s *scenario) parse(t *testing.T, d *datadriven.TestData, line string) (tim
 		return at, coordinator.Tick{}
 	case "dirty":
 		return at, coordinator.Dirty{}
+	case "room-wanted":
+		return at, coordinator.RoomWanted{}
 	case "trigger":
 		return at, coordinator.TriggerRequested{Waiter: uint64(num("waiter"))}
 	case "ack":

@@ -222,6 +222,9 @@ func isWord(name string) bool { return name[0] == '_' || name[0] >= 'a' && name[
 
 // Eval implements Expr.
 func (c *Call) Eval(env *Env, b *batch.Batch, sel Sel) *batch.Vector {
+	if !env.Take(int64(b.N) * width(c.typ)) {
+		return env.nothing(c.typ, b.N)
+	}
 	if c.fn.lazy != nil {
 		return c.fn.lazy(c, env, b, sel)
 	}
@@ -239,8 +242,12 @@ func (c *Call) Eval(env *Env, b *batch.Batch, sel Sel) *batch.Vector {
 		}
 		f.nulls = orNulls(f.nulls, f.args[i].v.Nulls)
 	}
+	if env.Over() {
+		return env.nothing(c.typ, b.N)
+	}
 	f.out = newVector(c.typ, b.N)
 	c.fn.eval(&f)
+	env.Take(f.grown())
 	fillTo(f.out, b.N)
 	f.out.Nulls = orNulls(f.out.Nulls, f.nulls)
 	return f.out

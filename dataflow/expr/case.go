@@ -68,7 +68,7 @@ func (c *Case) String() string {
 
 // Eval implements Expr. A condition sees only the rows that no earlier one took, a result only the rows that it is for.
 func (c *Case) Eval(env *Env, b *batch.Batch, sel Sel) *batch.Vector {
-	m := newMerge(c.typ, b.N)
+	m := newMerge(env, c.typ, b.N)
 	rest := allRows(sel, b.N)
 	for k, w := range c.whens {
 		if len(rest) == 0 {
@@ -116,13 +116,16 @@ func splitTrue(cond *batch.Vector, sel Sel) (yes, no Sel) {
 
 // merge puts a vector together from parts that each hold some of its rows.
 type merge struct {
+	env   *Env
 	typ   dataflow.Type
 	n     int
 	parts []operand
 	from  []uint16 // row → 1 + number of its part; 0 = none
 }
 
-func newMerge(t dataflow.Type, n int) *merge { return &merge{typ: t, n: n, from: make([]uint16, n)} }
+func newMerge(env *Env, t dataflow.Type, n int) *merge {
+	return &merge{env: env, typ: t, n: n, from: make([]uint16, n)}
+}
 
 // add gives the rows of sel to part.
 func (m *merge) add(part operand, sel Sel) {
@@ -132,8 +135,26 @@ func (m *merge) add(part operand, sel Sel) {
 	}
 }
 
+// size is what the result takes.
+func (m *merge) size() int64 {
+	size := int64(m.n) * width(m.typ)
+	if m.env.Over() || !grows(m.typ) {
+		return size
+	}
+	for i, p := range m.from {
+		if p != 0 && !m.parts[p-1].null(i) {
+			part := &m.parts[p-1]
+			size += RowMemory(part.v, i&part.mask) - width(m.typ)
+		}
+	}
+	return size
+}
+
 // vector returns the result; rows that no part has are NULL.
 func (m *merge) vector() *batch.Vector {
+	if !m.env.Take(m.size()) {
+		return m.env.nothing(m.typ, m.n)
+	}
 	out := newVector(m.typ, m.n)
 	for i, p := range m.from {
 		if p == 0 || m.parts[p-1].null(i) {

@@ -69,7 +69,11 @@ func (c *Cast) String() string { return c.arg.String() + "::" + typeName(c.typ) 
 
 // Eval implements Expr.
 func (c *Cast) Eval(env *Env, b *batch.Batch, sel Sel) *batch.Vector {
-	f := frame{env: env, b: b, n: b.N, sel: sel, args: []operand{evalOperand(c.arg, env, b, sel)}, out: newVector(c.typ, b.N)}
+	arg := evalOperand(c.arg, env, b, sel)
+	if !env.Take(int64(b.N) * width(c.typ)) {
+		return env.nothing(c.typ, b.N)
+	}
+	f := frame{env: env, b: b, n: b.N, sel: sel, args: []operand{arg}, out: newVector(c.typ, b.N)}
 	if f.args[0].constant() {
 		if f.args[0].v.IsNull(0) {
 			return nullVector(c.typ, b.N)
@@ -78,6 +82,7 @@ func (c *Cast) Eval(env *Env, b *batch.Batch, sel Sel) *batch.Vector {
 		f.nulls = f.args[0].v.Nulls
 	}
 	c.fn(&f)
+	env.Take(f.grown())
 	fillTo(f.out, b.N)
 	f.out.Nulls = orNulls(f.out.Nulls, f.nulls)
 	return f.out

@@ -35,11 +35,12 @@ type Env struct {
 	Fail func(row int, err *dataflow.Error)
 
 	patterns patternCache
+	room     room
 }
 
 // fail hands on a copy of err, which may be one of the shared ones.
 func (env *Env) fail(row int, err *dataflow.Error) {
-	if env.Fail != nil {
+	if env.Fail != nil && !env.room.over {
 		e := *err
 		env.Fail(row, &e)
 	}
@@ -91,7 +92,11 @@ func EvalRow(e Expr, schema dataflow.Schema, row dataflow.Row, now int64) (dataf
 			failed = err
 		}
 	}}
+	env.Begin(MaxRowMemory)
 	v := e.Eval(&env, b, nil)
+	if env.Over() {
+		failed = ErrRowMemory()
+	}
 	if failed != nil {
 		return dataflow.NullValue(e.Type()), failed
 	}

@@ -62,24 +62,29 @@ type frame struct {
 	args  []operand
 	nulls batch.Bitmap // rows with a NULL argument; nil for nullable functions
 	out   *batch.Vector
+	// digits is what the NUMERIC rows of out take beyond their width.
+	digits int64
 }
 
 // each calls fn for every selected row whose arguments are not NULL. A row for which fn returns an error is reported
-// and becomes NULL; fn must not have set it.
+// and becomes NULL; fn must not have set it. Rows are left out once the evaluation is over (Env.Over).
 func (f *frame) each(fn func(i int) *dataflow.Error) {
+	if grows(f.out.Type) {
+		fn = f.bounded(fn)
+	}
 	switch {
 	case f.sel != nil:
 		for _, i := range f.sel {
 			if !f.nulls.Get(int(i)) {
-				if err := fn(int(i)); err != nil {
-					f.fail(int(i), err)
+				if err := fn(int(i)); err != nil && !f.fail(int(i), err) {
+					return
 				}
 			}
 		}
 	case f.nulls == nil:
 		for i := 0; i < f.n; i++ {
-			if err := fn(i); err != nil {
-				f.fail(i, err)
+			if err := fn(i); err != nil && !f.fail(i, err) {
+				return
 			}
 		}
 	default:
@@ -90,22 +95,16 @@ func (f *frame) each(fn func(i int) *dataflow.Error) {
 			}
 			for ; live != 0; live &= live - 1 {
 				i := w*64 + bits.TrailingZeros64(live)
-				if err := fn(i); err != nil {
-					f.fail(i, err)
+				if err := fn(i); err != nil && !f.fail(i, err) {
+					return
 				}
 			}
 		}
 	}
 }
 
-// Limits of one expression's results.
-const (
-	// maxText is the most bytes that one row of a TEXT or TEXT[] result can have.
-	maxText = dataflow.MaxRowBytes
-	// maxVector is the most bytes that a vector of a batch can have. Why not larger: repeat('x', 1000000) over a batch
-	// of 4,096 rows would hold 4 GB, and offsets have 32 bits.
-	maxVector = 256 << 20
-)
+// maxText is the most bytes that one row of a TEXT or TEXT[] result can have.
+const maxText = dataflow.MaxRowBytes
 
 // each with a TEXT result: fn appends row i's text to dst, or returns an error and whatever it likes.
 func (f *frame) eachText(fn func(dst []byte, i int) ([]byte, *dataflow.Error)) {
@@ -115,7 +114,7 @@ func (f *frame) eachText(fn func(dst []byte, i int) ([]byte, *dataflow.Error)) {
 		from := len(out.Data)
 		data, err := fn(out.Data, i)
 		if err == nil {
-			err = checkTextSize(len(data)-from, len(data))
+			err = checkTextSize(len(data) - from)
 		}
 		if err != nil {
 			out.Offs = append(out.Offs, uint32(from))
@@ -127,13 +126,10 @@ func (f *frame) eachText(fn func(dst []byte, i int) ([]byte, *dataflow.Error)) {
 	})
 }
 
-// checkTextSize refuses results beyond the limits.
-func checkTextSize(row, vector int) *dataflow.Error {
+// checkTextSize refuses a row's result beyond the limit.
+func checkTextSize(row int) *dataflow.Error {
 	if row > maxText {
 		return dataflow.Errorf(dataflow.ReasonTooLarge, "result of %d bytes is over the limit of %d bytes", row, maxText)
-	}
-	if vector > maxVector {
-		return dataflow.Errorf(dataflow.ReasonTooLarge, "results of a batch are over the limit of %d bytes", maxVector)
 	}
 	return nil
 }
@@ -146,7 +142,7 @@ func (f *frame) setList(i int, elems []*string) *dataflow.Error {
 			size += len(*e)
 		}
 	}
-	if err := checkTextSize(size, len(f.out.Elems.Data)+size); err != nil {
+	if err := checkTextSize(size); err != nil {
 		return err
 	}
 	fillTo(f.out, i)
@@ -160,8 +156,12 @@ func (f *frame) setList(i int, elems []*string) *dataflow.Error {
 // null makes row i NULL.
 func (f *frame) null(i int) { setNull(f.out, i, f.n) }
 
-// fail reports row i and makes it NULL.
-func (f *frame) fail(i int, err *dataflow.Error) {
+// fail reports row i and makes it NULL. It returns false when the evaluation is over instead.
+func (f *frame) fail(i int, err *dataflow.Error) bool {
+	if f.env.Over() {
+		return false
+	}
 	setNull(f.out, i, f.n)
 	f.env.fail(i, err)
+	return true
 }

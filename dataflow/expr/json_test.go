@@ -3,6 +3,7 @@ package expr_test
 import (
 	"encoding/json"
 	"math"
+	"strings"
 	"testing"
 	"unicode/utf8"
 
@@ -121,4 +122,23 @@ func FuzzPattern(f *testing.F) {
 			_, _ = expr.EvalRow(e, schema, dataflow.Row{dataflow.Text(text)}, 0)
 		}
 	})
+}
+
+func TestFarYearsAreReadAsTheyAreWritten(t *testing.T) {
+	for _, text := range []string{"0044-03-15 10:00:00.5+00 BC", "0001-01-01 00:00:00+00 BC", "4714-11-24 00:00:00+00 BC", "12026-11-29 23:59:59+00", "0001-12-31 00:00:00+00", "9999-12-31 00:00:00+00"} {
+		v := value(t, dataflow.TypeTimestamp, text)
+		if got := expr.FormatValue(v); got != text {
+			t.Errorf("%s as text: %s", text, got)
+		}
+		written := cellJSON(v, false)
+		again, err := expr.ParseValue(dataflow.TypeTimestamp, strings.Trim(written, `"`))
+		if err != nil || again.Int != v.Int {
+			t.Errorf("%s as JSON: %s, which is read as %s (%v)", text, written, expr.FormatValue(again), err)
+		}
+	}
+	for _, text := range []string{"-000043-13-15", "-00043-03-15", "-000043-03-15 BC", "-000043-03-32T00:00:00Z", "+999999-01-01", "10:00 -000043-03-15"} {
+		if v, err := expr.ParseValue(dataflow.TypeTimestamp, text); err == nil {
+			t.Errorf("%s is read as %s", text, expr.FormatValue(v))
+		}
+	}
 }

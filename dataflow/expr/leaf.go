@@ -61,7 +61,10 @@ func (c *Const) String() string {
 }
 
 // Eval implements Expr.
-func (c *Const) Eval(_ *Env, b *batch.Batch, _ Sel) *batch.Vector {
+func (c *Const) Eval(env *Env, b *batch.Batch, _ Sel) *batch.Vector {
+	if !env.Take(int64(b.N) * RowMemory(c.vec, 0)) {
+		return env.nothing(c.vec.Type, b.N)
+	}
 	return repeatRow(c.vec, b.N)
 }
 

@@ -125,7 +125,7 @@ func evalIs(is func(null bool, v int64) bool) func(f *frame) {
 }
 
 func evalCoalesce(c *Call, env *Env, b *batch.Batch, sel Sel) *batch.Vector {
-	m := newMerge(c.typ, b.N)
+	m := newMerge(env, c.typ, b.N)
 	rest := allRows(sel, b.N)
 	for k, a := range c.args {
 		if len(rest) == 0 {

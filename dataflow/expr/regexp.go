@@ -233,12 +233,14 @@ func evalRegexpReplace(f *frame) {
 		s, r := a.text(i), repl.text(i)
 		n := 1
 		if p.global {
-			n = -1
+			if n = -1; p.manyGroups(s) {
+				return dst, ErrRowMemory()
+			}
 		}
 		start, at := len(dst), 0
 		for _, m := range p.re.FindAllSubmatchIndex(s, n) {
 			dst = append(dst, s[at:m[0]]...)
-			dst = appendReplacement(dst, r, s, m)
+			dst = appendReplacement(dst, r, s, m, start+maxText)
 			if at = m[1]; len(dst)-start > maxText {
 				return dst, errTooLong()
 			}
@@ -247,9 +249,17 @@ func evalRegexpReplace(f *frame) {
 	})
 }
 
-// appendReplacement appends a replacement with its \1 to \9, \& and \\ filled in from match m in s.
-func appendReplacement(dst, repl, s []byte, m []int) []byte {
-	for {
+// manyGroups reports whether the places of all groups of all matches in s would take more than a row may. Counting the
+// matches first costs as much as finding them, and is done only for a text and a pattern that could be that large.
+func (p *pattern) manyGroups(s []byte) bool {
+	perMatch := int64(16 * (p.re.NumSubexp() + 2))
+	return int64(len(s)+1)*perMatch > MaxRowMemory && int64(len(p.re.FindAllIndex(s, -1)))*perMatch > MaxRowMemory
+}
+
+// appendReplacement appends a replacement with its \1 to \9, \& and \\ filled in from match m in s. It stops once dst has
+// more than limit bytes.
+func appendReplacement(dst, repl, s []byte, m []int, limit int) []byte {
+	for len(dst) <= limit {
 		at := bytes.IndexByte(repl, '\\')
 		if at < 0 || at+1 == len(repl) {
 			return append(dst, repl...)
@@ -272,6 +282,7 @@ func appendReplacement(dst, repl, s []byte, m []int) []byte {
 		}
 		repl = repl[at+2:]
 	}
+	return dst
 }
 
 func evalRegexpSplit(f *frame) {
@@ -280,7 +291,7 @@ func evalRegexpSplit(f *frame) {
 	if constant != nil && constant.split != nil && !a.constant() {
 		// The parts are some of the texts' bytes: make room for them once.
 		size := int(a.v.Offs[f.n] - a.v.Offs[0])
-		out.Elems.Data = make([]byte, 0, min(size, maxVector))
+		out.Elems.Data = make([]byte, 0, min(int64(size), f.env.left()))
 		out.Elems.Offs = append(make([]uint32, 0, size/4+f.n+2), 0)
 	}
 	f.each(func(i int) *dataflow.Error {
@@ -295,7 +306,7 @@ func evalRegexpSplit(f *frame) {
 			return failf("regexp_split_to_array() does not support the \"global\" option")
 		}
 		s := a.text(i)
-		if err := checkTextSize(len(s), len(out.Elems.Data)+len(s)); err != nil {
+		if err := checkTextSize(len(s)); err != nil {
 			return err
 		}
 		fillTo(out, i)

@@ -156,7 +156,7 @@ func evalUpper(f *frame) { evalCase(f, 'a', 'z', unicode.ToUpper) }
 func evalCase(f *frame, from, to byte, fold func(rune) rune) {
 	a := f.args[0]
 	if !a.constant() {
-		if data, offs := a.span(f.n); isASCII(data) {
+		if data, offs := a.span(f.n); int64(len(data)) <= f.env.left() && isASCII(data) {
 			f.out.Offs = offs
 			f.out.Data = swapCase(make([]byte, 0, len(data)), data, from, to)
 			return
@@ -344,7 +344,7 @@ func evalPad(left bool) func(f *frame) {
 			if len(f.args) == 3 {
 				fill = f.args[2].text(i)
 			}
-			s, n := a.text(i), max(width.int(i), 0)
+			s, n, start := a.text(i), max(width.int(i), 0), len(dst)
 			missing := n - int64(utf8.RuneCount(s))
 			switch {
 			case missing <= 0:
@@ -360,7 +360,7 @@ func evalPad(left bool) func(f *frame) {
 			runes := int64(utf8.RuneCount(fill))
 			for ; missing >= runes; missing -= runes {
 				dst = append(dst, fill...)
-				if len(dst) > maxText+maxVector {
+				if len(dst)-start > maxText {
 					return dst, errTooLong()
 				}
 			}

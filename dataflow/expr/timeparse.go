@@ -24,7 +24,8 @@ type timeReader struct {
 
 // parseTimestamp reads a time in PostgreSQL's spellings: ISO 8601 and RFC 3339 (2026-11-29T10:00:00.5Z), 20261129,
 // 11/29/2026, Nov 29 2026, 29-Nov-2026; hours, minutes, seconds, AM or PM; the zone as Z, UTC, GMT or an offset (none
-// is UTC); BC; epoch. Named zones and special values are refused.
+// is UTC); BC; epoch. Beyond PostgreSQL's it takes the form that JSON answers have for far years, -000043-03-15T00:00:00Z.
+// Named zones and special values are refused.
 func parseTimestamp(s string) (int64, *dataflow.Error) {
 	r := timeReader{text: s}
 	return r.read()
@@ -53,7 +54,14 @@ func (r *timeReader) read() (int64, *dataflow.Error) {
 	if !ok || len(fields) == 0 {
 		return 0, r.bad()
 	}
-	for i := 0; i < len(fields); i++ {
+	i := 0
+	if isSignedDate(fields[0]) {
+		if err := r.takeSignedDate(fields[0]); err != nil {
+			return 0, err
+		}
+		i = 1
+	}
+	for ; i < len(fields); i++ {
 		n, err := r.take(fields[i:])
 		if err != nil {
 			return 0, err
@@ -61,6 +69,22 @@ func (r *timeReader) read() (int64, *dataflow.Error) {
 		i += n - 1
 	}
 	return r.assemble()
+}
+
+// isSignedDate reports whether f is ISO 8601's date with a sign and six digits for the year: -000043-03-15.
+func isSignedDate(f string) bool {
+	return len(f) == len("+YYYYYY-MM-DD") && (f[0] == '+' || f[0] == '-') && allDigits(f[1:7]) && f[7] == '-' && allDigits(f[8:10]) && f[10] == '-' && allDigits(f[11:])
+}
+
+// takeSignedDate reads such a date. Its years are astronomical: 0 is 1 BC.
+func (r *timeReader) takeSignedDate(f string) *dataflow.Error {
+	y, _ := strconv.ParseInt(f[:7], 10, 64) // digits, as the caller has seen
+	m, _ := strconv.ParseInt(f[8:10], 10, 64)
+	d, _ := strconv.ParseInt(f[11:], 10, 64)
+	if y <= 0 {
+		r.bc, y = true, 1-y
+	}
+	return r.setDate(y, m, d)
 }
 
 // splitTime cuts the text at blanks, commas, and a T between a date and a time; and before a zone that follows a time.

@@ -81,12 +81,30 @@ func keepOf(need map[int]bool) []bool {
 // Run computes what the chain makes of b, except for the rows of b that skip names (nil: none) and those for which an
 // expression fails. The latter are returned, each once, by row. The result may share memory with b and keeps its
 // weights, append times and offsets. env.Fail is Run's while it runs.
-func (c *ChainRunner) Run(b *batch.Batch, skip batch.Bitmap, env *expr.Env) (*batch.Batch, []RowError) {
+//
+// fits is false when the values made of b would take more than expr.BatchMemory: the caller cuts b in pieces then and runs
+// them one by one (O5). A batch of one row always fits; it fails when it takes more than expr.MaxRowMemory.
+func (c *ChainRunner) Run(b *batch.Batch, skip batch.Bitmap, env *expr.Env) (out *batch.Batch, failed []RowError, fits bool) {
 	r := &c.run
-	r.start(b, skip)
+	r.start(b, skip, env)
 	outer := env.Fail
 	env.Fail = r.fail
 	defer func() { env.Fail = outer }()
+	if c.compute(r) {
+		out, failed = r.finish()
+		return out, failed, true
+	}
+	at := r.at
+	*r = chainRun{}
+	if b.N > 1 {
+		return nil, nil, false
+	}
+	return &batch.Batch{}, []RowError{{At: at, Err: expr.ErrRowMemory()}}, true
+}
+
+// compute runs the operators; false means that they would take too much memory.
+func (c *ChainRunner) compute(r *chainRun) bool {
+	env := r.env
 	for i := range c.ops {
 		switch op := c.ops[i].op.(type) {
 		case *plan.Filter:
@@ -97,19 +115,26 @@ func (c *ChainRunner) Run(b *batch.Batch, skip batch.Bitmap, env *expr.Env) (*ba
 		case *plan.Unnest:
 			r.at = op.At
 			arr := op.Array.Eval(env, r.cur, r.sel)
+			if env.Over() {
+				return false
+			}
 			r.dropFailed()
 			r.unnest(op, arr, c.ops[i].keep)
+		}
+		if env.Over() {
+			return false
 		}
 		r.dropFailed()
 	}
 	r.at = plan.Place{}
 	c.lims.check(r)
 	r.dropFailed()
-	return r.finish()
+	return r.sel == nil || env.Take(r.size(r.cur.Cols))
 }
 
 // chainRun is one run: the batch so far, the rows of it that are still in, and where they come from.
 type chainRun struct {
+	env  *expr.Env
 	cur  *batch.Batch
 	sel  []int32 // rows of cur that are in, ascending; nil = all
 	src  []int32 // row of the source batch that each row of cur descends from; nil = the same
@@ -121,8 +146,13 @@ type chainRun struct {
 	sifted int // how many of errs have been dropped from sel
 }
 
-func (r *chainRun) start(b *batch.Batch, skip batch.Bitmap) {
-	*r = chainRun{cur: b, rows: b.N}
+func (r *chainRun) start(b *batch.Batch, skip batch.Bitmap, env *expr.Env) {
+	*r = chainRun{env: env, cur: b, rows: b.N}
+	if b.N > 1 {
+		env.Begin(expr.BatchMemory)
+	} else {
+		env.Begin(expr.MaxRowMemory)
+	}
 	if !skip.Any() {
 		return
 	}
@@ -159,6 +189,17 @@ func (r *chainRun) each(fn func(row int)) {
 	for row := range r.cur.N {
 		fn(row)
 	}
+}
+
+// size returns what the rows that are in take in other vectors.
+func (r *chainRun) size(cols []*batch.Vector) int64 {
+	n := int64(0)
+	for _, v := range cols {
+		if v != nil {
+			r.each(func(row int) { n += expr.RowMemory(v, row) })
+		}
+	}
+	return n
 }
 
 // keepIf leaves the rows in for which ok holds. The old selection may be shared with a vector's maker, so it is not
@@ -213,7 +254,7 @@ func (r *chainRun) project(op *plan.Project, env *expr.Env) {
 	r.cur = r.cur.WithCols(op.Schema, cols)
 }
 
-// unnest makes a row per element of arr.
+// unnest makes a row per element of arr, if there is room for them.
 func (r *chainRun) unnest(op *plan.Unnest, arr *batch.Vector, keep []bool) {
 	n := 0
 	each := func(fn func(row, from, to int)) {
@@ -226,7 +267,27 @@ func (r *chainRun) unnest(op *plan.Unnest, arr *batch.Vector, keep []bool) {
 			}
 		})
 	}
-	each(func(_, from, to int) { n += to - from })
+	size := int64(0) // of what is made
+	kept := make([]*batch.Vector, len(r.cur.Cols))
+	for i, v := range r.cur.Cols {
+		if v != nil && (keep == nil || i < len(keep) && keep[i]) {
+			kept[i] = v
+		}
+	}
+	each(func(row, from, to int) {
+		n += to - from
+		per := int64(unnestedMemory)
+		for _, v := range kept {
+			if v != nil {
+				per += expr.RowMemory(v, row)
+			}
+		}
+		size += per * int64(to-from)
+		size += int64(arr.Elems.Offs[to] - arr.Elems.Offs[from])
+	})
+	if !r.env.Take(size) {
+		return
+	}
 	parents, elems := make([]int32, 0, n), make([]int32, 0, n)
 	each(func(row, from, to int) {
 		for e := from; e < to; e++ {
@@ -237,8 +298,8 @@ func (r *chainRun) unnest(op *plan.Unnest, arr *batch.Vector, keep []bool) {
 	schema := append(r.cur.Schema[:len(r.cur.Schema):len(r.cur.Schema)], op.Column)
 	cols := make([]*batch.Vector, len(schema))
 	last := len(schema) - 1
-	for i, v := range r.cur.Cols {
-		if v != nil && (keep == nil || i < len(keep) && keep[i]) {
+	for i, v := range kept {
+		if v != nil {
 			cols[i] = v.Gather(parents)
 		}
 	}
@@ -260,6 +321,10 @@ func (r *chainRun) unnest(op *plan.Unnest, arr *batch.Vector, keep []bool) {
 	}
 	r.cur, r.sel, r.src = r.cur.WithRows(schema, cols, parents), nil, src
 }
+
+// unnestedMemory is what a row that is unnested takes beside its columns: where it comes from, its weight, append time and
+// offset.
+const unnestedMemory = 32
 
 func (r *chainRun) finish() (*batch.Batch, []RowError) {
 	out, errs := r.cur, r.errs

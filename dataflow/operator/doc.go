@@ -14,4 +14,7 @@
 //	O3  A row's weight, append time and stream offset follow it through the chain.
 //	O4  Limits are checked per row (MaxKeyBytes, agg.Layout.MaxArgBytes), so that they are failures of a row like any
 //	    other, and no order of rows makes an accumulator outgrow MaxRowBytes.
+//	O5  Memory is bounded by the piece. A batch whose values would take more than expr.BatchMemory is refused as a whole,
+//	    and its caller cuts it (batch.Pieces); only a row alone is judged, against expr.MaxRowMemory. So which rows fail does
+//	    not depend on how they were batched (P10).
 package operator

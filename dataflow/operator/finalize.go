@@ -37,7 +37,10 @@ func NewFinalizer(s *plan.Stage) *Finalizer {
 // The error is CORRUPT for bytes that do not decode. When an expression fails for a row that is there, the row is not
 // visible under dataflow.OnErrorSkip; otherwise the error is the expression's, names the key, and is that of the first such
 // row.
-func (f *Finalizer) Batch(keys, accs [][]byte, onError dataflow.OnError) (b *batch.Batch, visible batch.Bitmap, err error) {
+//
+// fits is false when the values made of the keys' rows would take more than expr.BatchMemory: the caller asks for fewer
+// keys then (O5). One key always fits; its row fails when it takes more than expr.MaxRowMemory.
+func (f *Finalizer) Batch(keys, accs [][]byte, onError dataflow.OnError) (b *batch.Batch, visible batch.Bitmap, fits bool, err error) {
 	in := &batch.Batch{Schema: f.inner, N: len(keys), Cols: make([]*batch.Vector, len(f.inner))}
 	for i, c := range f.inner {
 		in.Cols[i] = batch.NewVector(c.Type, in.N)
@@ -46,14 +49,14 @@ func (f *Finalizer) Batch(keys, accs [][]byte, onError dataflow.OnError) (b *bat
 	sel := make([]int32, 0, in.N)
 	for i, k := range keys {
 		if err := key.DecodeInto(k, in.Cols[:nkeys]); err != nil {
-			return nil, nil, dataflow.Errorf(dataflow.ReasonCorrupt, "state of %s: %w", f.name(), err)
+			return nil, nil, false, dataflow.Errorf(dataflow.ReasonCorrupt, "state of %s: %w", f.name(), err)
 		}
 		if accs[i] == nil {
 			f.appendNulls(in.Cols[nkeys:])
 			continue
 		}
 		if err := f.layout.Check(accs[i]); err != nil {
-			return nil, nil, err
+			return nil, nil, false, err
 		}
 		if f.layout.Rows(accs[i]) == 0 && !f.stage.AlwaysHasRow() {
 			f.appendNulls(in.Cols[nkeys:])
@@ -74,7 +77,7 @@ func (f *Finalizer) appendNulls(cols []*batch.Vector) {
 }
 
 // output evaluates Having and Output over the rows of in that sel lists.
-func (f *Finalizer) output(in *batch.Batch, sel []int32, onError dataflow.OnError) (*batch.Batch, batch.Bitmap, error) {
+func (f *Finalizer) output(in *batch.Batch, sel []int32, onError dataflow.OnError) (b *batch.Batch, visible batch.Bitmap, fits bool, err error) {
 	var failed RowError
 	var bad batch.Bitmap // rows that failed; nil = none
 	env := expr.Env{Fail: func(row int, err *dataflow.Error) {
@@ -86,6 +89,11 @@ func (f *Finalizer) output(in *batch.Batch, sel []int32, onError dataflow.OnErro
 			failed = RowError{Row: row, Err: err}
 		}
 	}}
+	limit := int64(expr.BatchMemory)
+	if in.N == 1 {
+		limit = expr.MaxRowMemory
+	}
+	env.Begin(limit)
 	if f.stage.Having != nil {
 		cond := f.stage.Having.Eval(&env, in, sel)
 		kept := sel[:0:0]
@@ -103,16 +111,27 @@ func (f *Finalizer) output(in *batch.Batch, sel []int32, onError dataflow.OnErro
 	for i, e := range f.stage.Output {
 		out.Cols[i] = e.Eval(&env, in, sel)
 	}
-	if failed.Err != nil && onError != dataflow.OnErrorSkip {
-		return nil, nil, f.rowError(in, failed)
+	switch {
+	case !env.Over():
+	case in.N > 1:
+		return nil, nil, false, nil
+	default:
+		out, sel = batch.NewBatch(f.stage.Schema), []int32{}
+		for _, v := range out.Cols {
+			v.AppendNull()
+		}
+		out.N, failed = 1, RowError{Err: expr.ErrRowMemory()}
 	}
-	visible := batch.NewBitmap(in.N)
+	if failed.Err != nil && onError != dataflow.OnErrorSkip {
+		return nil, nil, false, f.rowError(in, failed)
+	}
+	visible = batch.NewBitmap(in.N)
 	for _, row := range sel {
 		if !bad.Get(int(row)) {
 			visible.Set(int(row))
 		}
 	}
-	return out, visible, nil
+	return out, visible, true, nil
 }
 
 // rowError says for which key an output column cannot be computed.

@@ -101,7 +101,7 @@ func texts(b *batch.Batch, col int) []string {
 func TestChainKeepsWhatBelongsToTheSourceRow(t *testing.T) {
 	st, in := countWords(t, false)
 	b := lines("call me  ishmael", "", "the whale")
-	out, failed := operator.NewChainRunner(st, in).Run(b, nil, &expr.Env{})
+	out, failed, _ := operator.NewChainRunner(st, in).Run(b, nil, &expr.Env{})
 	if len(failed) != 0 {
 		t.Fatal(failed)
 	}
@@ -123,7 +123,7 @@ func TestASourceRowIsLeftOutAsAWhole(t *testing.T) {
 	b := lines("1 2", "3 x 4 y", "5", "z", "6 7")
 	var outer []int
 	env := &expr.Env{Fail: func(row int, _ *dataflow.Error) { outer = append(outer, row) }}
-	out, failed := operator.NewChainRunner(st, in).Run(b, nil, env)
+	out, failed, _ := operator.NewChainRunner(st, in).Run(b, nil, env)
 	if got, want := texts(out, 0), []string{"1", "2", "5", "6", "7"}; !slices.Equal(got, want) {
 		t.Fatalf("got %q, want %q", got, want)
 	}
@@ -150,7 +150,7 @@ func TestRowsToSkipAreNotEvaluated(t *testing.T) {
 	skip.Set(1)
 	c := operator.NewChainRunner(st, in)
 	for range 2 { // the runner is reused
-		out, failed := c.Run(b, skip, &expr.Env{})
+		out, failed, _ := c.Run(b, skip, &expr.Env{})
 		if len(failed) != 0 {
 			t.Fatal(failed)
 		}
@@ -158,12 +158,12 @@ func TestRowsToSkipAreNotEvaluated(t *testing.T) {
 			t.Fatalf("got %q, offset %d", got, out.OffsetOf(1))
 		}
 	}
-	if out, failed := c.Run(b, nil, &expr.Env{}); out.N != 2 || len(failed) != 1 {
+	if out, failed, _ := c.Run(b, nil, &expr.Env{}); out.N != 2 || len(failed) != 1 {
 		t.Fatalf("%d rows, %v", out.N, failed)
 	}
 	all := batch.NewBitmap(b.N)
 	all[0] = 7
-	if out, failed := c.Run(b, all, &expr.Env{}); out.N != 0 || len(failed) != 0 {
+	if out, failed, _ := c.Run(b, all, &expr.Env{}); out.N != 0 || len(failed) != 0 {
 		t.Fatalf("%d rows, %v", out.N, failed)
 	}
 }
@@ -196,7 +196,7 @@ func TestLeavingOutFailingRowsIsAFunctionOfRows(t *testing.T) {
 		skip := batch.NewBitmap(b.N)
 		for from := 0; from < b.N; {
 			to := rapid.IntRange(from+1, b.N).Draw(t, "to")
-			out, errs := c.Run(b.Slice(from, to), nil, &expr.Env{})
+			out, errs, _ := c.Run(b.Slice(from, to), nil, &expr.Env{})
 			for i := range out.N {
 				got = append(got, fmt.Sprintf("%s@%d", out.Cols[0].Text(i), out.OffsetOf(i)))
 			}
@@ -209,7 +209,7 @@ func TestLeavingOutFailingRowsIsAFunctionOfRows(t *testing.T) {
 		if !slices.Equal(got, want) || !slices.Equal(failed, bad) {
 			t.Fatalf("got %q, failed %v; want %q, failed %v", got, failed, want, bad)
 		}
-		if out, errs := c.Run(b, skip, &expr.Env{}); len(errs) != 0 || out.N != len(want) {
+		if out, errs, _ := c.Run(b, skip, &expr.Env{}); len(errs) != 0 || out.N != len(want) {
 			t.Fatalf("with the failed rows skipped: %d rows, %v", out.N, errs)
 		}
 	})
@@ -217,13 +217,13 @@ func TestLeavingOutFailingRowsIsAFunctionOfRows(t *testing.T) {
 
 func TestKeysAndValuesOverTheLimitsFailTheirRow(t *testing.T) {
 	st, in := countWords(t, false)
-	out, failed := operator.NewChainRunner(st, in).Run(lines("a "+strings.Repeat("k", dataflow.MaxKeyBytes), "b "+strings.Repeat("k", dataflow.MaxKeyBytes-2)), nil, &expr.Env{})
+	out, failed, _ := operator.NewChainRunner(st, in).Run(lines("a "+strings.Repeat("k", dataflow.MaxKeyBytes), "b "+strings.Repeat("k", dataflow.MaxKeyBytes-2)), nil, &expr.Env{})
 	if len(failed) != 1 || failed[0].Row != 0 || failed[0].Err.Reason != dataflow.ReasonTooLarge || out.N != 2 {
 		t.Fatalf("%d rows, failed %v", out.N, failed)
 	}
 	longest := &plan.Stage{Aggs: []agg.Spec{{Fn: agg.Max, Arg: 0, ArgType: text, Out: text}}}
 	limit := agg.NewLayout(longest.Aggs).MaxArgBytes()
-	out, failed = operator.NewChainRunner(longest, &plan.Input{}).Run(lines("a", strings.Repeat("x", limit), strings.Repeat("x", limit+1)), nil, &expr.Env{})
+	out, failed, _ = operator.NewChainRunner(longest, &plan.Input{}).Run(lines("a", strings.Repeat("x", limit), strings.Repeat("x", limit+1)), nil, &expr.Env{})
 	if len(failed) != 1 || failed[0].Row != 2 || failed[0].Err.Reason != dataflow.ReasonTooLarge || out.N != 2 {
 		t.Fatalf("%d rows, failed %v", out.N, failed)
 	}
@@ -232,7 +232,7 @@ func TestKeysAndValuesOverTheLimitsFailTheirRow(t *testing.T) {
 func TestAnEmptyChainPassesTheBatchOn(t *testing.T) {
 	b := lines("a", "b")
 	st := &plan.Stage{Key: lineSchema}
-	if out, failed := operator.NewChainRunner(st, &plan.Input{}).Run(b, nil, &expr.Env{}); out != b || failed != nil {
+	if out, failed, _ := operator.NewChainRunner(st, &plan.Input{}).Run(b, nil, &expr.Env{}); out != b || failed != nil {
 		t.Fatalf("%v, %v", out, failed)
 	}
 }
@@ -368,7 +368,7 @@ func TestChainPartialsAndFinalizerCountWords(t *testing.T) {
 	st, in := countWords(t, true)
 	b := lines("1 2 1", "3 1", "oops", "2")
 	b.Weights = nil
-	out, failed := operator.NewChainRunner(st, in).Run(b, nil, &expr.Env{})
+	out, failed, _ := operator.NewChainRunner(st, in).Run(b, nil, &expr.Env{})
 	if len(failed) != 1 {
 		t.Fatal(failed)
 	}
@@ -376,7 +376,7 @@ func TestChainPartialsAndFinalizerCountWords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows, visible, err := operator.NewFinalizer(st).Batch(keys, accs, dataflow.OnErrorFail)
+	rows, visible, _, err := operator.NewFinalizer(st).Batch(keys, accs, dataflow.OnErrorFail)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -400,14 +400,14 @@ func TestHavingAndEmptyGroupsHideRows(t *testing.T) {
 		keys, accs = append(keys, key.AppendValue(nil, dataflow.Text(fmt.Sprint("w", i)))), append(accs, acc)
 	}
 	keys, accs = append(keys, key.AppendValue(nil, dataflow.NullValue(text))), append(accs, nil)
-	rows, visible, err := operator.NewFinalizer(st).Batch(keys, accs, dataflow.OnErrorFail)
+	rows, visible, _, err := operator.NewFinalizer(st).Batch(keys, accs, dataflow.OnErrorFail)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := sortedRows(rows, visible); !slices.Equal(got, []string{"w0|2"}) {
 		t.Fatalf("got %q", got)
 	}
-	if rows, visible, err = operator.NewFinalizer(st).Batch(nil, nil, dataflow.OnErrorFail); err != nil || rows.N != 0 || visible.Any() {
+	if rows, visible, _, err = operator.NewFinalizer(st).Batch(nil, nil, dataflow.OnErrorFail); err != nil || rows.N != 0 || visible.Any() {
 		t.Fatalf("over no keys: %d rows, %v", rows.N, err)
 	}
 }
@@ -419,14 +419,14 @@ func TestTheEmptyKeyHasItsRowBeforeAnyInput(t *testing.T) {
 		Output: []expr.Expr{column(0, "n", bigint), column(1, "s", numeric)},
 	}
 	f := operator.NewFinalizer(st)
-	rows, visible, err := f.Batch([][]byte{{}}, [][]byte{agg.NewLayout(st.Aggs).New(nil)}, dataflow.OnErrorFail)
+	rows, visible, _, err := f.Batch([][]byte{{}}, [][]byte{agg.NewLayout(st.Aggs).New(nil)}, dataflow.OnErrorFail)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := sortedRows(rows, visible); !slices.Equal(got, []string{"0|NULL"}) {
 		t.Fatalf("got %q", got)
 	}
-	if _, visible, err = f.Batch([][]byte{{}}, [][]byte{nil}, dataflow.OnErrorFail); err != nil || visible.Any() {
+	if _, visible, _, err = f.Batch([][]byte{{}}, [][]byte{nil}, dataflow.OnErrorFail); err != nil || visible.Any() {
 		t.Fatalf("an absent row is visible, or %v", err)
 	}
 }
@@ -442,7 +442,7 @@ func TestFinalizerNamesTheKeyOfARowThatFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	keys := [][]byte{key.AppendValue(nil, dataflow.Text("gone")), key.AppendValue(nil, dataflow.Text("whale"))}
-	_, _, err = operator.NewFinalizer(st).Batch(keys, [][]byte{l.New(nil), once}, dataflow.OnErrorFail)
+	_, _, _, err = operator.NewFinalizer(st).Batch(keys, [][]byte{l.New(nil), once}, dataflow.OnErrorFail)
 	if dataflow.ReasonOf(err) != dataflow.ReasonExpressionFailed || !strings.Contains(err.Error(), "counts, key (whale)") {
 		t.Fatalf("got %v", err)
 	}
@@ -456,7 +456,7 @@ func TestFinalizerReportsDamage(t *testing.T) {
 		"key":         {[]byte{1, 2}, agg.NewLayout(st.Aggs).New(nil)},
 		"accumulator": {good, {1, 2, 3}},
 	} {
-		if _, _, err := f.Batch([][]byte{c[0]}, [][]byte{c[1]}, dataflow.OnErrorFail); dataflow.ReasonOf(err) != dataflow.ReasonCorrupt {
+		if _, _, _, err := f.Batch([][]byte{c[0]}, [][]byte{c[1]}, dataflow.OnErrorFail); dataflow.ReasonOf(err) != dataflow.ReasonCorrupt {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -483,7 +483,7 @@ func BenchmarkChain(b *testing.B) {
 	b.ReportAllocs()
 	n := 0
 	for b.Loop() {
-		out, _ := c.Run(rows, nil, env)
+		out, _, _ := c.Run(rows, nil, env)
 		n = out.N
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/row")
@@ -491,7 +491,7 @@ func BenchmarkChain(b *testing.B) {
 
 func BenchmarkPreAgg(b *testing.B) {
 	st, in := countWords(b, false)
-	out, _ := operator.NewChainRunner(st, in).Run(benchLines(), nil, &expr.Env{})
+	out, _, _ := operator.NewChainRunner(st, in).Run(benchLines(), nil, &expr.Env{})
 	p := operator.NewPreAgg(st)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -515,7 +515,7 @@ func BenchmarkFinalizer(b *testing.B) {
 	f := operator.NewFinalizer(st)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, _, err := f.Batch(keys, accs, dataflow.OnErrorFail); err != nil {
+		if _, _, _, err := f.Batch(keys, accs, dataflow.OnErrorFail); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -197,7 +197,7 @@ func groupExpr(b *binder, e sql.Expr, items []sql.Item) (sql.Expr, error) {
 func ordinal(b *binder, clause string, n *sql.Literal, items []sql.Item) (sql.Expr, error) {
 	i, err := strconv.Atoi(n.Text)
 	if err != nil || i < 1 || i > len(items) {
-		return nil, b.errorf(n.At, "%s position %s is not in the SELECT list, which has %d columns", clause, n.Text, len(items))
+		return nil, b.errorf(n.At, "%s position %s is not in the SELECT list, which has %s", clause, n.Text, columns(len(items)))
 	}
 	return items[i-1].Expr, nil
 }
@@ -294,4 +294,12 @@ func typeColumnName(t string) string {
 		return "numeric"
 	}
 	return "interval"
+}
+
+// columns says a number of columns.
+func columns(n int) string {
+	if n == 1 {
+		return "1 column"
+	}
+	return strconv.Itoa(n) + " columns"
 }

@@ -2,11 +2,10 @@ package plan
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/batch"
-	"github.com/weirdb/weir/dataflow/expr"
-	"github.com/weirdb/weir/dataflow/sql"
 )
 
 // ExecOptions bound one run of a query.
@@ -32,9 +31,11 @@ type step interface {
 	push(b *batch.Batch) error
 	// finish is called once, after the last push.
 	finish() error
-	// done reports that the step needs no more rows.
-	done() bool
+	// wants returns how many more rows the step can use: 0 none, noLimit any number.
+	wants() int64
 }
+
+func done(s step) bool { return s.wants() == 0 }
 
 // NewExec starts a run of the query.
 func (q *Query) NewExec(opts ExecOptions) *Exec {
@@ -52,8 +53,7 @@ func (q *Query) NewExec(opts ExecOptions) *Exec {
 
 // steps returns the steps of a level, which push what they give into next.
 func (l *level) steps(q *Query, mem *budget, next step) step {
-	ev := &evaluator{src: q.src}
-	ev.env.Now = q.now
+	evaluate := func(next step) *evaluator { return newEvaluator(q, mem, next) }
 	if l.limit != noLimit || l.offset > 0 {
 		next = &limiter{next: next, skip: l.offset, left: l.limit}
 	}
@@ -70,16 +70,16 @@ func (l *level) steps(q *Query, mem *budget, next step) step {
 	if l.distinct {
 		next = newDistinct(next, mem, l.outputs.Schema)
 	}
-	next = &projector{next: next, ev: ev, project: l.outputs}
+	next = &projector{evaluator: evaluate(next), project: l.outputs}
 	if l.having != nil {
-		next = &filterer{next: next, ev: ev, filter: l.having}
+		next = &filterer{evaluator: evaluate(next), filter: l.having}
 	}
 	if l.grouped {
 		next = newGrouper(next, mem, l)
-		next = &projector{next: next, ev: ev, project: l.input}
+		next = &projector{evaluator: evaluate(next), project: l.input}
 	}
 	if l.filter != nil {
-		next = &filterer{next: next, ev: ev, filter: l.filter}
+		next = &filterer{evaluator: evaluate(next), filter: l.filter}
 	}
 	return next
 }
@@ -87,14 +87,26 @@ func (l *level) steps(q *Query, mem *budget, next step) step {
 // Push gives rows of the table to the query: batches of the table's visible columns. The batch belongs to the Exec
 // afterwards. The error is EXPRESSION_FAILED, SCAN_LIMIT or TOO_LARGE; after one, the run has failed.
 func (e *Exec) Push(b *batch.Batch) error {
-	if e.err == nil && b.N > 0 && !e.first.done() {
+	if e.err == nil && b.N > 0 && !done(e.first) {
 		e.err = e.first.push(b)
 	}
 	return e.err
 }
 
 // Done reports that more rows cannot change the result: the caller may stop reading.
-func (e *Exec) Done() bool { return e.err != nil || e.first.done() }
+func (e *Exec) Done() bool { return e.err != nil || done(e.first) }
+
+// Wants returns how many more rows at most the run can use, so that no more are read: 0 once Done.
+func (e *Exec) Wants() int64 {
+	switch n := e.first.wants(); {
+	case e.err != nil:
+		return 0
+	case n == noLimit:
+		return math.MaxInt64
+	default:
+		return n
+	}
+}
 
 // Result ends the run and returns its rows, in the order that ORDER BY asks for. Rows of a grouping without ORDER BY come
 // in the order of their keys, other rows in the order in which they were pushed. It is called once.
@@ -108,6 +120,9 @@ func (e *Exec) Result() (*batch.Batch, error) {
 	return e.result.out, nil
 }
 
+// partBytes is about how many bytes the steps that hold rows pass on at a time: so much more than the budget says is held.
+const partBytes = 4 << 20
+
 // budget counts the memory that a run holds.
 type budget struct{ limit, used int64 }
 
@@ -118,6 +133,9 @@ func (m *budget) take(n int64) error {
 	return dataflow.Errorf(dataflow.ReasonScanLimit, "the query holds more than its %d bytes of memory", m.limit).
 		WithHint("narrow it with WHERE, group by less, or add LIMIT").WithMeta("limit", "memory").WithMeta("bytes", fmt.Sprint(m.limit))
 }
+
+// left returns what may still be taken.
+func (m *budget) left() int64 { return max(m.limit-m.used, 0) }
 
 func (m *budget) give(n int64) { m.used -= n }
 
@@ -144,80 +162,7 @@ func (c *collector) push(b *batch.Batch) error {
 }
 
 func (c *collector) finish() error { return nil }
-func (c *collector) done() bool    { return false }
-
-// evaluator evaluates expressions and keeps the first row's failure.
-type evaluator struct {
-	src    *sql.Source
-	env    expr.Env
-	failed *dataflow.Error
-}
-
-func (ev *evaluator) eval(x expr.Expr, at Place, b *batch.Batch) (*batch.Vector, error) {
-	row := b.N
-	ev.failed = nil
-	ev.env.Fail = func(r int, err *dataflow.Error) {
-		if r < row {
-			row, ev.failed = r, err
-		}
-	}
-	v := x.Eval(&ev.env, b, nil)
-	if ev.failed != nil {
-		return nil, ev.src.At(ev.failed, ev.src.Span(at.Line, at.Column))
-	}
-	return v, nil
-}
-
-// filterer passes on the rows for which a condition is true.
-type filterer struct {
-	next   step
-	ev     *evaluator
-	filter *Filter
-}
-
-func (f *filterer) push(b *batch.Batch) error {
-	v, err := f.ev.eval(f.filter.Cond, f.filter.At, b)
-	if err != nil {
-		return err
-	}
-	sel := make([]int32, 0, b.N)
-	for i := range b.N {
-		if !v.IsNull(i) && v.Ints[i] != 0 {
-			sel = append(sel, int32(i))
-		}
-	}
-	switch len(sel) {
-	case 0:
-		return nil
-	case b.N:
-		return f.next.push(b)
-	}
-	return f.next.push(b.Select(sel))
-}
-
-func (f *filterer) finish() error { return f.next.finish() }
-func (f *filterer) done() bool    { return f.next.done() }
-
-// projector replaces the columns by expressions over them.
-type projector struct {
-	next    step
-	ev      *evaluator
-	project *Project
-}
-
-func (p *projector) push(b *batch.Batch) error {
-	cols := make([]*batch.Vector, len(p.project.Exprs))
-	for i, x := range p.project.Exprs {
-		var err error
-		if cols[i], err = p.ev.eval(x, p.project.At[i], b); err != nil {
-			return err
-		}
-	}
-	return p.next.push(b.WithCols(p.project.Schema, cols))
-}
-
-func (p *projector) finish() error { return p.next.finish() }
-func (p *projector) done() bool    { return p.next.done() }
+func (c *collector) wants() int64  { return noLimit }
 
 // cutter drops the columns that only ORDER BY needed.
 type cutter struct {
@@ -230,7 +175,7 @@ func (c *cutter) push(b *batch.Batch) error {
 }
 
 func (c *cutter) finish() error { return c.next.finish() }
-func (c *cutter) done() bool    { return c.next.done() }
+func (c *cutter) wants() int64  { return c.next.wants() }
 
 // limiter skips rows, passes some on, and drops the rest.
 type limiter struct {
@@ -261,4 +206,13 @@ func (l *limiter) push(b *batch.Batch) error {
 }
 
 func (l *limiter) finish() error { return l.next.finish() }
-func (l *limiter) done() bool    { return l.left == 0 || l.next.done() }
+
+func (l *limiter) wants() int64 {
+	switch {
+	case l.left == 0 || done(l.next):
+		return 0
+	case l.left == noLimit || l.skip+l.left < 0: // the sum may overflow
+		return noLimit
+	}
+	return l.skip + l.left
+}

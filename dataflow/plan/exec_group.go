@@ -70,12 +70,11 @@ func (g *grouper) finish() error {
 		keys = append(keys, k)
 	}
 	slices.Sort(keys)
-	for part := range slices.Chunk(keys, batch.TargetRows) {
-		if g.next.done() {
-			break
-		}
+	for len(keys) > 0 && !done(g.next) {
 		b := batch.NewBatch(g.row)
-		for _, k := range part {
+		for size := 0; len(keys) > 0 && b.N < batch.TargetRows && size < partBytes; keys = keys[1:] {
+			k := keys[0]
+			size += len(k) + len(g.groups[k])
 			if err := key.DecodeInto([]byte(k), b.Cols[:g.keys]); err != nil {
 				return err
 			}
@@ -91,4 +90,9 @@ func (g *grouper) finish() error {
 	return g.next.finish()
 }
 
-func (g *grouper) done() bool { return g.next.done() }
+func (g *grouper) wants() int64 {
+	if done(g.next) {
+		return 0
+	}
+	return noLimit
+}

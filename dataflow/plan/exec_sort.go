@@ -22,7 +22,9 @@ type sorter struct {
 
 	rows   sortRows // a heap, last row first, once len(rows) == keep
 	stored []*batch.Batch
-	count  int // rows in stored
+	count  int   // rows in stored
+	held   int64 // bytes of rows; those in stored that are no longer held are not among them
+	bytes  int64 // bytes of the rows in stored, held or not
 	buf    []byte
 }
 
@@ -47,6 +49,7 @@ func (s *sorter) push(b *batch.Batch) error {
 				continue
 			}
 			s.mem.give(s.rows[0].bytes)
+			s.held -= s.rows[0].bytes
 			heap.Pop(&s.rows)
 		}
 		r := sortRow{key: bytes.Clone(s.buf), stored: int32(first), row: int32(len(admitted))}
@@ -54,6 +57,8 @@ func (s *sorter) push(b *batch.Batch) error {
 		if err := s.mem.take(r.bytes); err != nil {
 			return err
 		}
+		s.held += r.bytes
+		s.bytes += r.bytes
 		admitted = append(admitted, int32(i))
 		if s.keep == noLimit {
 			s.rows = append(s.rows, r)
@@ -69,7 +74,7 @@ func (s *sorter) push(b *batch.Batch) error {
 	}
 	s.stored = append(s.stored, b)
 	s.count += b.N
-	if s.count > 2*len(s.rows)+4*batch.TargetRows {
+	if s.count > 2*len(s.rows)+4*batch.TargetRows || s.bytes > 2*s.held+partBytes {
 		s.compact(b)
 	}
 	return nil
@@ -110,7 +115,7 @@ func (s *sorter) compact(like *batch.Batch) {
 		s.append(kept, *r)
 		r.stored, r.row = 0, int32(kept.N-1)
 	}
-	s.stored, s.count = []*batch.Batch{kept}, kept.N
+	s.stored, s.count, s.bytes = []*batch.Batch{kept}, kept.N, s.held
 }
 
 func (s *sorter) append(to *batch.Batch, r sortRow) {
@@ -122,13 +127,11 @@ func (s *sorter) append(to *batch.Batch, r sortRow) {
 
 func (s *sorter) finish() error {
 	slices.SortFunc(s.rows, func(a, b sortRow) int { return bytes.Compare(a.key, b.key) })
-	for part := range slices.Chunk(s.rows, batch.TargetRows) {
-		if s.next.done() {
-			break
-		}
+	for at := 0; at < len(s.rows) && !done(s.next); {
 		b := batch.NewBatch(s.stored[0].Schema)
-		for _, r := range part {
-			s.append(b, r)
+		for size := int64(0); at < len(s.rows) && b.N < batch.TargetRows && size < partBytes; at++ {
+			s.append(b, s.rows[at])
+			size += s.rows[at].bytes
 		}
 		if err := s.next.push(b); err != nil {
 			return err
@@ -137,7 +140,12 @@ func (s *sorter) finish() error {
 	return s.next.finish()
 }
 
-func (s *sorter) done() bool { return s.next.done() }
+func (s *sorter) wants() int64 {
+	if done(s.next) {
+		return 0
+	}
+	return noLimit
+}
 
 // sortRows is a heap with the last row on top.
 type sortRows []sortRow

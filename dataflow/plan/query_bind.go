@@ -182,7 +182,7 @@ func (b *queryBinder) from(s *sql.Select, ctes *cte) (*scope, error) {
 // rename applies the column names of AS t (a, b).
 func (b *queryBinder) rename(schema dataflow.Schema, names []sql.Ident, of sql.Ident) (dataflow.Schema, error) {
 	if len(names) > len(schema) {
-		return nil, b.src.Errorf(dataflow.ReasonSQLType, names[len(schema)].At, "%s has %d columns, and here are %d names", of.Name, len(schema), len(names))
+		return nil, b.src.Errorf(dataflow.ReasonSQLType, names[len(schema)].At, "%s has %s, and here are %d names", of.Name, columns(len(schema)), len(names))
 	}
 	schema = append(dataflow.Schema(nil), schema...)
 	for i, id := range names {
@@ -290,7 +290,7 @@ func (b *queryBinder) orderColumn(e sql.Expr, bind *binder, blk *block, l *level
 			return 0, bind.errorf(e.At, "ORDER BY a constant orders nothing: write a column")
 		}
 		if err != nil || i < 1 || i > l.visible {
-			return 0, bind.errorf(e.At, "ORDER BY position %s is not in the SELECT list, which has %d columns", e.Text, l.visible)
+			return 0, bind.errorf(e.At, "ORDER BY position %s is not in the SELECT list, which has %s", e.Text, columns(l.visible))
 		}
 		return i - 1, nil
 	case *sql.Name:

@@ -260,7 +260,7 @@ func (r *rows) rename(src *sql.Source, names []sql.Ident, of sql.Ident) error {
 		}
 	}
 	if len(names) > visible {
-		return src.Errorf(dataflow.ReasonSQLType, names[visible].At, "%s has %d columns, and here are %d names", of.Name, visible, len(names))
+		return src.Errorf(dataflow.ReasonSQLType, names[visible].At, "%s has %s, and here are %d names", of.Name, columns(visible), len(names))
 	}
 	for i, id := range names {
 		r.cols[i].name, r.cols[i].at = id.Name, id.At

@@ -56,7 +56,7 @@ func (e *engine) push(stream string, b *batch.Batch) {
 				continue
 			}
 			var env expr.Env
-			out, failed := operator.NewChainRunner(s.Stage, in).Run(rows, nil, &env)
+			out, failed, _ := operator.NewChainRunner(s.Stage, in).Run(rows, nil, &env)
 			if len(failed) > 0 {
 				e.t.Fatalf("row %d at %v: %v", failed[0].Row, failed[0].At, failed[0].Err)
 			}
@@ -130,7 +130,7 @@ func (s *stageState) rows(t *testing.T, keys []string, accs map[string][]byte) (
 	for _, k := range keys {
 		ks, as = append(ks, []byte(k)), append(as, accs[k])
 	}
-	rows, visible, err := s.fin.Batch(ks, as, dataflow.OnErrorFail)
+	rows, visible, _, err := s.fin.Batch(ks, as, dataflow.OnErrorFail)
 	if err != nil {
 		t.Fatal(err)
 	}

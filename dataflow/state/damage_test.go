@@ -1,10 +1,13 @@
 package state
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -150,14 +153,173 @@ func TestADamagedTableIsNeverServed(t *testing.T) {
 			continue
 		}
 		if err := checkMerged(t, r); err != nil {
-			if reason := dataflow.ReasonOf(err); reason != dataflow.ReasonCorrupt && reason != dataflow.ReasonShuttingDown {
+			if dataflow.ReasonOf(err) != dataflow.ReasonCorrupt || !strings.Contains(err.Error(), testDir+"/db/") || strings.Contains(err.Error(), "carrier") {
 				t.Errorf("flip %d: %v", i, err)
 			}
 			noticed++
+		}
+		if err := r.Err(); err != nil {
+			t.Errorf("flip %d: the store has failed: %v", i, err)
 		}
 		closeTest(t, r)
 	}
 	if noticed == 0 {
 		t.Error("no flip was noticed")
+	}
+}
+
+// largeTable puts a pipeline of many keys into the store, by one merge, and returns its rows.
+func largeTable(t *testing.T, r *Replica, uid dataflow.PipelineUID, seq dataflow.DeltaSeq, every int) []change {
+	t.Helper()
+	random := rand.New(rand.NewPCG(uint64(uid), uint64(seq)))
+	d := dataflow.DeltaID{Pipeline: uid, Incarnation: 1, Seq: seq}
+	var changes []change
+	for i := 0; i < 3000; i += every {
+		val := make([]byte, 100) // which no compression makes smaller
+		for j := range val {
+			val[j] = byte(random.Uint32())
+		}
+		changes = append(changes, change{key: fmt.Sprintf("key%06d", i), val: val})
+	}
+	digest := feed(t, r, d, changes)
+	if err := r.Publish(commitOf(uid, dataflow.CheckpointID(seq), d.Ref(), digest)); err != nil {
+		t.Fatal(err)
+	}
+	return changes
+}
+
+// corruptLookups looks every row up, and returns how many are CORRUPT; the others must be right.
+func corruptLookups(t *testing.T, r *Replica, uid dataflow.PipelineUID, cut dataflow.CheckpointID, want []change) (n int) {
+	t.Helper()
+	v := mustView(t, r, uid, cut)
+	defer v.Release()
+	for _, c := range want {
+		got, ok, err := v.Get(c.stage, []byte(c.key), nil)
+		switch {
+		case err != nil:
+			wantReason(t, err, dataflow.ReasonCorrupt)
+			n++
+		case !ok || !bytes.Equal(got, c.val):
+			t.Fatalf("%s is %x, %t", c.key, got, ok)
+		}
+	}
+	return n
+}
+
+// watched is a log handler that says when a message comes, and counts it.
+type watched struct {
+	slog.Handler
+	part string
+	came chan struct{} // holds many
+}
+
+func (w watched) Handle(_ context.Context, r slog.Record) error {
+	if strings.Contains(r.Message, w.part) {
+		w.came <- struct{}{}
+	}
+	return nil
+}
+
+func (w watched) WithAttrs([]slog.Attr) slog.Handler { return w }
+
+// TestADamagedBlockCostsTheReadsThatNeedItAndNothingElse damages the middle of a large table's file, and goes on merging
+// into the store until a compaction meets the block.
+func TestADamagedBlockCostsTheReadsThatNeedItAndNothingElse(t *testing.T) {
+	fs := vfs.NewCrashableMem()
+	r := openTest(t, fs)
+	const bad, good = 1, 2
+	rows := map[dataflow.PipelineUID][]change{}
+	for _, uid := range []dataflow.PipelineUID{bad, good} {
+		rows[uid] = largeTable(t, r, uid, 1, 1)
+		if _, err := r.Merge(t.Context(), uid, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	closeTest(t, r)
+	flip(t, fs, largestTable(t, fs), 8*150_000)
+
+	log := watched{quiet().Handler(), "not compacted", make(chan struct{}, 100)}
+	r, err := OpenReplica(Config{FS: fs, Dir: testDir, Shard: testShard, Logger: slog.New(log)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeTest(t, r)
+	for uid := range rows {
+		base, _ := r.Base(uid)
+		if err := r.Publish(commitOf(uid, 1, base.Ref, base.Digest)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	damaged := map[dataflow.PipelineUID]int{bad: corruptLookups(t, r, bad, 1, rows[bad]), good: corruptLookups(t, r, good, 1, rows[good])}
+	if damaged[bad]+damaged[good] == 0 || damaged[bad] > 100 || damaged[good] > 100 || damaged[bad]*damaged[good] > 0 {
+		t.Fatalf("CORRUPT: %v rows", damaged)
+	}
+	seq := dataflow.DeltaSeq(1)
+	for len(log.came) == 0 && seq < 1000 {
+		seq++
+		for uid := range rows {
+			largeTable(t, r, uid, seq, 2999) // the first key and the last: it overlaps all
+			if _, err := r.Merge(t.Context(), uid, dataflow.CheckpointID(seq)); err != nil && dataflow.ReasonOf(err) != dataflow.ReasonCorrupt {
+				t.Fatal(err)
+			}
+		}
+	}
+	for range 20 { // Pebble looks for compactions after each
+		seq++
+		largeTable(t, r, good, seq, 2999)
+		if _, err := r.Merge(t.Context(), good, dataflow.CheckpointID(seq)); err != nil && dataflow.ReasonOf(err) != dataflow.ReasonCorrupt {
+			t.Fatal(err)
+		}
+	}
+	if n := len(log.came); n != 1 {
+		t.Errorf("%d times it was said that compactions end", n)
+	}
+	if err := r.Err(); err != nil {
+		t.Errorf("the store has failed: %v", err)
+	}
+}
+
+// largestTable returns the path of the largest SST.
+func largestTable(t *testing.T, fs vfs.FS) string {
+	t.Helper()
+	names, err := fs.List(testDir + "/db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var path string
+	var size int64
+	for _, name := range names {
+		info, err := fs.Stat(testDir + "/db/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(name, ".sst") && info.Size() > size {
+			path, size = testDir+"/db/"+name, info.Size()
+		}
+	}
+	return path
+}
+
+// TestAMissingFileOfTheStoreIsCorruptAtOpen: without the marker of its manifest, Pebble would take the directory for an
+// empty one.
+func TestAMissingFileOfTheStoreIsCorruptAtOpen(t *testing.T) {
+	for _, part := range []string{"MANIFEST-", "marker.manifest", ".sst"} {
+		fs := mergedStore(t)
+		names, err := fs.List(testDir + "/db")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			if strings.Contains(name, part) {
+				if err := fs.Remove(testDir + "/db/" + name); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		_, err = OpenReplica(Config{FS: fs, Dir: testDir, Shard: testShard, Logger: quiet()})
+		wantReason(t, err, dataflow.ReasonCorrupt)
+		if !strings.Contains(err.Error(), testDir+"/db") {
+			t.Errorf("without %s: %v", part, err)
+		}
 	}
 }

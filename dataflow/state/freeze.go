@@ -126,11 +126,7 @@ func (t *Table) gatherWordLocked(f *Frozen, emit func(key, val []byte)) (n int) 
 	p, w := &t.mu.parts[f.part], f.bits[f.part][f.word]
 	for rest := w; rest != 0; rest &= rest - 1 {
 		slot := p.slot(&t.slots, f.word<<6+bits.TrailingZeros64(rest))
-		val := t.slots.valueOf(slot)
-		emit(t.slots.keyOf(slot), val)
-		if val == nil && t.budget == nil {
-			p.leftovers++ // with a budget it stays until the deletion is committed
-		}
+		emit(t.slots.keyOf(slot), t.slots.valueOf(slot))
 		n++
 	}
 	f.bits[f.part][f.word] = 0
@@ -139,18 +135,12 @@ func (t *Table) gatherWordLocked(f *Frozen, emit func(key, val []byte)) (n int) 
 	return n
 }
 
-// partGatheredLocked goes on to the next part. The bitmap, which has no bit left, is used again; a part that is mostly
-// leftovers shrinks.
+// partGatheredLocked goes on to the next part. The bitmap, which has no bit left, is used again.
 func (t *Table) partGatheredLocked(f *Frozen) {
 	p := &t.mu.parts[f.part]
 	if b := f.bits[f.part]; p.spare == nil && len(b) == (p.capacity+63)/64 {
 		p.spare = b
 	}
 	f.bits[f.part] = nil
-	part := f.part
 	f.part, f.word = f.part+1, 0
-	if p.leftovers > p.capacity/4 {
-		needed := p.used - p.leftovers
-		t.rehashLocked(part, max(16, 2*needed), nil)
-	}
 }

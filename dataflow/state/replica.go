@@ -50,6 +50,7 @@ func OpenReplica(cfg Config) (*Replica, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
+	cfg.Logger = cfg.Logger.With("shard", cfg.Shard)
 	store, marks, err := openStore(&cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open the state of shard %d: %w", cfg.Shard, err)
@@ -333,8 +334,8 @@ func (r *Replica) Changed() <-chan struct{} {
 	return r.mu.changed
 }
 
-// Failed returns a channel that is closed when the store cannot go on, because a durable write failed or its files are
-// damaged: the node must stop. Err says why.
+// Failed returns a channel that is closed when the store cannot go on, because a durable write failed: the node must stop.
+// Err says why.
 func (r *Replica) Failed() <-chan struct{} { return r.store.fail.done }
 
 // Err returns why Failed is closed; nil when it is not.

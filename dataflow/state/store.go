@@ -131,7 +131,7 @@ type markers struct {
 
 // openStore opens or makes the store of a shard, and returns the markers in it.
 func openStore(cfg *Config) (s *store, m markers, err error) {
-	s = &store{fs: cfg.FS, fail: newFailure(cfg.Logger.With("shard", cfg.Shard)), writing: make(chan struct{}, 1)}
+	s = &store{fs: cfg.FS, fail: newFailure(cfg.Logger), writing: make(chan struct{}, 1)}
 	s.scratch = s.fs.PathJoin(cfg.Dir, "ingest")
 	dir := s.fs.PathJoin(cfg.Dir, "db")
 	made, err := s.isMade(cfg.Dir, dir)
@@ -142,15 +142,16 @@ func openStore(cfg *Config) (s *store, m markers, err error) {
 		return nil, m, err
 	}
 	s.opts = storeOptions(cfg, s.fail)
+	s.opts.ErrorIfNotExists = made
 	opened := s // the named result is cleared when opening is given up
 	err = s.run(func() (err error) {
 		opened.db, err = pebble.Open(dir, opened.opts)
 		return err
 	})
 	if err != nil {
-		return nil, m, fmt.Errorf("open %s: %w", dir, corrupt(err))
+		return nil, m, openError(dir, err)
 	}
-	if err = s.loadHeader(cfg.Shard); err == nil && !made {
+	if err = s.loadHeader(cfg.Shard, made); err == nil && !made {
 		err = s.markMade(cfg.Dir)
 	}
 	if err == nil {
@@ -164,15 +165,22 @@ func openStore(cfg *Config) (s *store, m markers, err error) {
 
 func storeOptions(cfg *Config, fail *failure) *pebble.Options {
 	log := fail.log
+	damaged := newDamage(log)
 	opts := &pebble.Options{
 		FS:                 parkFS{cfg.FS, fail},
 		FormatMajorVersion: storeFormat,
 		MemTableSize:       memTableBytes,
 		Logger:             pebbleLogger{log: log, fail: fail},
 		EventListener: &pebble.EventListener{
-			BackgroundError: func(err error) { fail.set(corrupt(err)) },
-			DataCorruption:  func(info pebble.DataCorruptionInfo) { fail.set(corrupt(info.Details)) },
-			DiskSlow:        func(info pebble.DiskSlowInfo) { log.Warn("slow disk", "operation", info.String()) },
+			BackgroundError: func(err error) {
+				if pebble.IsCorruptionError(err) {
+					damaged.stopCompactions(err)
+					return
+				}
+				fail.set(err)
+			},
+			DataCorruption: damaged.found,
+			DiskSlow:       func(info pebble.DiskSlowInfo) { log.Warn("slow disk", "operation", info.String()) },
 		},
 	}
 	if cfg.Cache != nil {
@@ -181,6 +189,7 @@ func storeOptions(cfg *Config, fail *failure) *pebble.Options {
 	// An ingest is durable in the manifest when it returns; the other way leads through the log, where it would be so only
 	// by another sync.
 	opts.Experimental.DisableIngestAsFlushable = func() bool { return true }
+	opts.Experimental.CompactionScheduler = damaged.scheduler()
 	for i := range opts.Levels {
 		opts.Levels[i].FilterPolicy = bloom.FilterPolicy(bloomBits)
 	}
@@ -237,11 +246,13 @@ func (s *store) prepare(dirs ...string) error {
 	return nil
 }
 
-// loadHeader checks that the store belongs to the shard. A new store gets its header.
-func (s *store) loadHeader(shard dataflow.ShardID) error {
+// loadHeader checks that the store belongs to the shard. A new store gets its header, one that was made has it.
+func (s *store) loadHeader(shard dataflow.ShardID, made bool) error {
 	header := binary.LittleEndian.AppendUint32([]byte{headerVersion}, uint32(shard))
 	have, closer, err := s.db.Get(headerKey)
 	switch {
+	case made && errors.Is(err, pebble.ErrNotFound):
+		return dataflow.Errorf(dataflow.ReasonCorrupt, "the state store of shard %d has lost its header, and what else was in it", shard)
 	case errors.Is(err, pebble.ErrNotFound):
 		// The first log file of a store is written in the oldest format, whatever the options say, and damage in it would
 		// pass for its end. Flush begins another one.
@@ -355,8 +366,8 @@ func (s *store) drop(uid dataflow.PipelineUID) error {
 }
 
 // fold writes the layers and the marker into the store by one ingest. It asks goOn now and then, and before the ingest,
-// whether it is still wanted. An error before the ingest leaves the store as it was; one of the ingest is a failure of
-// the store.
+// whether it is still wanted. An error before the ingest leaves the store as it was, and so does CORRUPT; another one of
+// the ingest is a failure of the store.
 func (s *store) fold(ctx context.Context, uid dataflow.PipelineUID, newestFirst []*layer, base Base, goOn func() error) error {
 	path := s.fs.PathJoin(s.scratch, fmt.Sprintf("%d.sst", uid))
 	if err := s.writeTable(ctx, path, uid, newestFirst, base, goOn); err != nil {
@@ -370,10 +381,12 @@ func (s *store) fold(ctx context.Context, uid dataflow.PipelineUID, newestFirst 
 		begun.Store(true)
 		return s.db.Ingest(context.WithoutCancel(ctx), []string{path})
 	})
-	if err == nil {
+	switch {
+	case err == nil:
 		return nil
-	}
-	if begun.Load() {
+	case pebble.IsCorruptionError(err): // of another file, met while looking where this one goes: nothing has changed
+		err = corrupt(err)
+	case begun.Load():
 		s.fail.set(fmt.Errorf("ingest %s: %w", path, err))
 	}
 	return errors.Join(err, s.discard(path))
@@ -435,14 +448,6 @@ func (s *store) close() error {
 	err := s.run(s.db.Close)
 	if s.fail.get() != nil {
 		return nil
-	}
-	return err
-}
-
-// corrupt gives Pebble's errors about damaged files their reason.
-func corrupt(err error) error {
-	if err != nil && pebble.IsCorruptionError(err) {
-		return dataflow.Errorf(dataflow.ReasonCorrupt, "the state store is damaged: %w", err)
 	}
 	return err
 }

@@ -18,13 +18,12 @@ import (
 //	key in the slab    its ref u64, and its hash u64 when KeyBytes has room for it
 //	value in the slab  (ValBytes of the shape is 0) ref u64, length u32, capacity of the cell u32
 //
-// A deleted key keeps its slot as absent until the deletion has been gathered; then it is a leftover that the next
-// rehash drops.
+// A deleted key keeps its slot as absent until the deletion has been gathered, and committed if the table has a budget; then
+// it is a leftover that the next rehash drops.
 type subtable struct {
-	mem       memory
-	capacity  int // slots
-	used      int // slots that are not free
-	leftovers int // absent slots that no delta has to tell of any more
+	mem      memory
+	capacity int // slots
+	used     int // slots that are not free
 	// dirty has a bit per slot that was changed in the current epoch; nil = none was.
 	dirty []uint64
 	// spare is a bitmap of the right length without a bit set, kept for the next epoch.
@@ -257,7 +256,7 @@ func (l *slots) remove(slot []byte) {
 // are the bitmaps of this part in what is outstanding, which move along.
 func (s *subtable) rehash(l *slots, capacity int, held [][]uint64, drop []uint64) {
 	old := *s
-	s.mem, s.capacity, s.used, s.leftovers, s.spare = newMemory(capacity*l.size+slackBytes), capacity, 0, 0, nil
+	s.mem, s.capacity, s.used, s.spare = newMemory(capacity*l.size+slackBytes), capacity, 0, nil
 	was := slices.Clone(held)
 	for i, b := range was {
 		if b != nil {

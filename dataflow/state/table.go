@@ -196,19 +196,16 @@ func (t *Table) keepLocked(part, pos int, slot []byte) {
 			return // a slot is in one set at most: the next change would have moved it out
 		}
 	}
-	if slot[0]&headPresent == 0 && t.budget == nil {
-		t.mu.parts[part].leftovers-- // it was one
-	}
 }
 
 // makeRoomLocked gives a part more slots, or frees those of leftovers.
 func (t *Table) makeRoomLocked(part int) {
 	p := &t.mu.parts[part]
-	needed := p.used - p.leftovers + 1
-	if t.budget != nil {
-		needed = t.neededLocked(part) + 1
-	}
+	needed := t.neededLocked(part) + 1
 	capacity := p.capacity
+	if 4*needed < capacity {
+		capacity = 2 * needed // most were leftovers
+	}
 	if capacity == 0 {
 		// The parts begin, and so grow, at different sizes: the table as a whole grows smoothly.
 		capacity = 16 + 8*part/tableParts

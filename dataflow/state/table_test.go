@@ -311,7 +311,7 @@ func TestAClosedTableSaysSo(t *testing.T) {
 	if _, a := table.Get([]byte("k"), nil); a != Closed {
 		t.Error("a closed table answers a get")
 	}
-	if entries, open := table.Scan(nil, nil, 0); len(entries) > 0 || open {
+	if entries, a := table.Scan(nil, nil, 0); len(entries) > 0 || a != Closed {
 		t.Error("a closed table answers a scan")
 	}
 	if table.Bytes() != 0 {

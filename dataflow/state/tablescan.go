@@ -6,13 +6,32 @@ import (
 	"slices"
 )
 
-// Entry is a key and its value, both the receiver's own.
+// Entry is a key and its value, both the receiver's own. A nil Val says that the key is absent.
 type Entry struct{ Key, Val []byte }
 
-// Scan returns copies of the first limit entries with from ≤ key < to, by key, and whether the table is open. A nil to is
-// no bound, a limit ≤ 0 is none. It takes the lock for a part of the table at a time, so it is not one moment of the table:
-// each key is there once, with a value it had during the scan. Each call walks the whole table.
-func (t *Table) Scan(from, to []byte, limit int) (entries []Entry, open bool) {
+// Scan returns copies of the first limit entries with from ≤ key < to, by key. A nil to is no bound, a limit ≤ 0 is none. It
+// takes the lock for a part of the table at a time, so it is not one moment of the table: each key is there once, with a
+// value it had during the scan. Each call walks the whole table.
+//
+// The answer is Found when that is all there is; InBase when the keys that are not among the entries are in the base, read
+// after the call: then keys that the table knows to be absent are among the entries too. Or it is Closed.
+func (t *Table) Scan(from, to []byte, limit int) ([]Entry, Answer) {
+	for {
+		complete := t.Complete()
+		h, open := t.scan(from, to, limit, !complete)
+		switch {
+		case !open:
+			return nil, Closed
+		case !complete:
+			return h, InBase
+		case t.Complete():
+			return h, Found
+		}
+		// Entries were evicted meanwhile, before or after the scan came to them.
+	}
+}
+
+func (t *Table) scan(from, to []byte, limit int, absent bool) (entries []Entry, open bool) {
 	var h entryHeap
 	for i := range t.mu.parts {
 		t.mu.Lock()
@@ -23,7 +42,7 @@ func (t *Table) Scan(from, to []byte, limit int) (entries []Entry, open bool) {
 		p := &t.mu.parts[i]
 		for pos := range p.capacity {
 			slot := p.slot(&t.slots, pos)
-			if slot[0]&headPresent == 0 {
+			if slot[0] == 0 || slot[0]&headPresent == 0 && !absent {
 				continue
 			}
 			key := t.slots.keyOf(slot)
@@ -37,7 +56,7 @@ func (t *Table) Scan(from, to []byte, limit int) (entries []Entry, open bool) {
 					heap.Init(&h)
 				}
 			case bytes.Compare(key, h[0].Key) < 0:
-				h[0].Key, h[0].Val = append(h[0].Key[:0], key...), append(h[0].Val[:0], t.slots.valueOf(slot)...)
+				h[0] = Entry{bytes.Clone(key), clone(t.slots.valueOf(slot))}
 				heap.Fix(&h, 0)
 			}
 		}

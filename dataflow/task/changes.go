@@ -19,6 +19,8 @@ type changes struct {
 	noted []noted
 	arena []byte  // keys and old accumulators
 	index []int32 // open addressing by hash: number of the entry + 1; 0 = free
+
+	pieces batch.Pieces
 }
 
 // noted is a key that the message touches: where it and its old accumulator lie in the arena.
@@ -78,42 +80,66 @@ func (c *changes) reset() {
 	c.noted, c.arena = c.noted[:0], c.arena[:0]
 }
 
-// batch returns the visible changes since the last call, with weights, and forgets them; nil when nothing visible has
-// changed. Changes have no append time: the planner refuses now() over a table.
-func (c *changes) batch(table *state.Table, onError dataflow.OnError) (*batch.Batch, error) {
+// each calls fn for the visible changes since the last call, with weights, in pieces, and forgets them. Changes have no
+// append time: the planner refuses now() over a table.
+func (c *changes) each(table *state.Table, onError dataflow.OnError, fn func(*batch.Batch) error) error {
 	defer c.reset()
-	var keys, olds, news [][]byte
+	keys, olds, news := c.take(table)
+	for len(keys) > 0 {
+		var out *batch.Batch
+		n, err := c.pieces.Next(len(keys), func(n int) (fits bool, err error) {
+			out, fits, err = c.visible(keys[:n], olds[:n], news[:n], onError)
+			return fits, err
+		})
+		if err != nil {
+			return err
+		}
+		keys, olds, news = keys[n:], olds[n:], news[n:]
+		if out.N == 0 {
+			continue
+		}
+		if err := fn(out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// take returns the keys whose accumulator has changed, with the old and the new one. They are good until reset.
+func (c *changes) take(table *state.Table) (keys, olds, news [][]byte) {
 	var values []byte // the new accumulators
 	table.Lock()
+	defer table.Unlock()
 	for i := range c.noted {
 		n := &c.noted[i]
 		var old, val []byte
 		if !n.absent {
 			old = c.arena[n.from:n.end:n.end]
 		}
-		from, there := len(values), false
-		key := c.arena[n.key:n.from:n.from]
-		if values, there = table.Append(n.hash, key, values); there {
+		from, key := len(values), c.arena[n.key:n.from:n.from]
+		var a state.Answer
+		if values, a = table.Append(n.hash, key, values); a == state.Found {
 			val = values[from:len(values):len(values)]
 		}
-		if there != n.absent && bytes.Equal(old, val) {
+		if (a == state.Found) != n.absent && bytes.Equal(old, val) {
 			continue
 		}
 		keys, olds, news = append(keys, key), append(olds, old), append(news, val)
 	}
-	table.Unlock()
-	if len(keys) == 0 {
-		return nil, nil
+	return keys, olds, news
+}
+
+// visible returns the old rows that have gone or changed and the new ones; not when they do not fit.
+func (c *changes) visible(keys, olds, news [][]byte, onError dataflow.OnError) (out *batch.Batch, fits bool, err error) {
+	before, wasVisible, fits, err := c.fin.Batch(keys, olds, onError)
+	if err != nil || !fits {
+		return nil, fits, err
 	}
-	before, wasVisible, err := c.fin.Batch(keys, olds, onError)
-	if err != nil {
-		return nil, err
+	after, isVisible, fits, err := c.fin.Batch(keys, news, onError)
+	if err != nil || !fits {
+		return nil, fits, err
 	}
-	after, isVisible, err := c.fin.Batch(keys, news, onError)
-	if err != nil {
-		return nil, err
-	}
-	out := batch.NewBatch(before.Schema)
+	out = batch.NewBatch(before.Schema)
 	add := func(from *batch.Batch, row int, weight int8) {
 		for c, v := range out.Cols {
 			v.AppendFrom(from.Cols[c], row)
@@ -133,7 +159,7 @@ func (c *changes) batch(table *state.Table, onError dataflow.OnError) (*batch.Ba
 			add(after, i, 1)
 		}
 	}
-	return out, nil
+	return out, true, nil
 }
 
 // sameRow reports whether row i looks the same in both batches. Decimals that differ only in trailing zeros do not.

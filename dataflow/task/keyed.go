@@ -38,6 +38,7 @@ type keyed struct {
 	part    checkpoint.Part // scratch of gather
 	changes *changes        // nil when no stage reads this table
 	keyBuf  []byte
+	looked  looked
 }
 
 // freeze is what the table froze for one attempt, still to be handed to the writer.
@@ -91,11 +92,14 @@ func (k *keyed) loop(ctx context.Context) error {
 			}
 			continue
 		}
+		_, pressed := k.run.cfg.Memory.Pressed()
 		select {
 		case env := <-k.inbox.C():
 			if err := k.receive(ctx, env); err != nil {
 				return err
 			}
+		case <-pressed: // another table wants memory that this one may have
+			k.table.Relieve()
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -111,13 +115,18 @@ func (k *keyed) createOnlyRow(ctx context.Context) error {
 	if dataflow.ShardOf(dataflow.KeyGroupOf(hash), k.run.cfg.Shards) != k.shard {
 		return nil
 	}
+	if err := k.lookUp([]uint64{hash}, func(int) []byte { return nil }); err != nil {
+		return err
+	}
 	k.table.Lock()
-	_, there := k.table.Append(hash, nil, nil)
-	if !there {
-		k.change(hash, nil)
+	_, a := k.table.Append(hash, nil, nil)
+	made := a != state.Found
+	if made {
+		_, val := k.change(0, hash, nil)
+		made = k.layout.Rows(val) == 0
 	}
 	k.table.Unlock()
-	if there {
+	if !made {
 		return nil
 	}
 	return k.emit(ctx)
@@ -158,7 +167,7 @@ func (k *keyed) receive(ctx context.Context, env exchange.Envelope) error {
 
 // snapshot freezes the table for attempt n and passes the barrier on. Handing the frozen entries over is gather's.
 func (k *keyed) snapshot(ctx context.Context, n dataflow.CheckpointID) error {
-	k.freezes = append(k.freezes, freeze{id: n, frozen: k.table.Freeze()})
+	k.freezes = append(k.freezes, freeze{id: n, frozen: k.table.Freeze(n)})
 	k.run.barrier.passed(n)
 	return k.broadcast(ctx, exchange.Message{Kind: exchange.KindBarrier, Barrier: n})
 }
@@ -194,16 +203,22 @@ func (k *keyed) process(ctx context.Context, env exchange.Envelope) error {
 
 // foldRows folds a batch into the table under one hold of its lock.
 func (k *keyed) foldRows(b *batch.Batch, hashes []uint64) error {
-	nkeys := len(k.stage.Key)
+	cols := b.Cols[:len(k.stage.Key)]
+	encode := func(row int) []byte {
+		k.keyBuf = k.keyBuf[:0]
+		for _, c := range cols {
+			k.keyBuf = key.AppendVector(k.keyBuf, c, row)
+		}
+		return k.keyBuf
+	}
+	if err := k.lookUp(hashes, encode); err != nil {
+		return err
+	}
 	k.table.Lock()
 	defer k.table.Unlock()
 	k.table.Prefetch(hashes)
 	for row := range b.N {
-		k.keyBuf = k.keyBuf[:0]
-		for c := range nkeys {
-			k.keyBuf = key.AppendVector(k.keyBuf, b.Cols[c], row)
-		}
-		s, val := k.change(hashes[row], k.keyBuf)
+		s, val := k.change(row, hashes[row], encode(row))
 		weight := int64(1)
 		if b.Weights != nil {
 			weight = int64(b.Weights[row])
@@ -218,11 +233,14 @@ func (k *keyed) foldRows(b *batch.Batch, hashes []uint64) error {
 }
 
 func (k *keyed) foldPartials(p *exchange.Partials) error {
+	if err := k.lookUp(p.Hashes, func(i int) []byte { return p.Keys[i] }); err != nil {
+		return err
+	}
 	k.table.Lock()
 	defer k.table.Unlock()
 	k.table.Prefetch(p.Hashes)
 	for i, acc := range p.Accs {
-		s, val := k.change(p.Hashes[i], p.Keys[i])
+		s, val := k.change(i, p.Hashes[i], p.Keys[i])
 		val, err := k.layout.Merge(val, acc)
 		if err != nil {
 			return &RowFailure{View: k.name(), Text: k.keyText(p.Keys[i]), Err: asError(err)}
@@ -232,9 +250,71 @@ func (k *keyed) foldPartials(p *exchange.Partials) error {
 	return nil
 }
 
-// change returns the slot of a key that a row is about to be folded into, and its accumulator: an empty one for a new key.
-func (k *keyed) change(hash uint64, key []byte) (state.Slot, []byte) {
+// lookUp makes room in the table and finds the accumulators of those of a message's keys that the table does not hold: they
+// are in the base. It reads the store, so it does not hold the table's lock meanwhile.
+func (k *keyed) lookUp(hashes []uint64, key func(i int) []byte) error {
+	k.looked.reset()
+	if k.table.Relieve(); k.table.Complete() {
+		return nil
+	}
+	k.table.Lock()
+	k.looked.rows = k.table.Missing(k.looked.rows, hashes, key)
+	k.table.Unlock()
+	if len(k.looked.rows) == 0 {
+		return nil
+	}
+	view, err := k.run.cfg.View(k.shard, k.table.Base())
+	if err != nil {
+		return fmt.Errorf("look up keys of %s on shard %d: %w", k.name(), k.shard, err)
+	}
+	defer view.Release()
+	for _, row := range k.looked.rows {
+		val, found, err := view.Get(k.stage.ID, key(int(row)), k.looked.arena)
+		if err != nil {
+			return fmt.Errorf("look up a key of %s on shard %d: %w", k.name(), k.shard, err)
+		}
+		if !found {
+			k.looked.ends = append(k.looked.ends, -1)
+			continue
+		}
+		k.looked.arena = val
+		k.looked.ends = append(k.looked.ends, len(val))
+	}
+	return nil
+}
+
+// looked holds the accumulators that a message's keys have in the base, by row.
+type looked struct {
+	rows  []int32
+	ends  []int // where the accumulator of the row ends in the arena; -1 = there is none
+	arena []byte
+	next  int // of rows
+	from  int // where the next accumulator begins
+}
+
+func (l *looked) reset() { *l = looked{rows: l.rows[:0], ends: l.ends[:0], arena: l.arena[:0]} }
+
+// take returns the accumulator of a row, nil when it was not looked up or is not there. Rows are asked for in order.
+func (l *looked) take(row int) []byte {
+	if l.next == len(l.rows) || int(l.rows[l.next]) != row {
+		return nil
+	}
+	from, end := l.from, l.ends[l.next]
+	l.next++
+	if end < 0 {
+		return nil
+	}
+	l.from = end
+	return l.arena[from:end]
+}
+
+// change returns the slot of the key that a row of a message is about to be folded into, and its accumulator: an empty one
+// for a new key.
+func (k *keyed) change(row int, hash uint64, key []byte) (state.Slot, []byte) {
 	s := k.table.Change(hash, key)
+	if val := k.looked.take(row); val != nil && s.Fresh() {
+		s.Set(val)
+	}
 	val := s.Value()
 	k.note(hash, key, val)
 	if val == nil {
@@ -271,31 +351,45 @@ func (k *keyed) emit(ctx context.Context) error {
 	if k.changes == nil || k.changes.empty() {
 		return nil
 	}
-	out, err := k.changes.batch(k.table, k.run.cfg.OnError)
-	if dataflow.ReasonOf(err) == dataflow.ReasonExpressionFailed {
+	var sent error // of fn, told apart from an error in computing the changes
+	err := k.changes.each(k.table, k.run.cfg.OnError, func(out *batch.Batch) error {
+		sent = k.pass(ctx, out)
+		return sent
+	})
+	switch {
+	case err == nil || sent != nil:
+		return err
+	case dataflow.ReasonOf(err) == dataflow.ReasonExpressionFailed || dataflow.ReasonOf(err) == dataflow.ReasonTooLarge:
 		return &RowFailure{View: k.name(), Text: "of one of its groups", Err: asError(err)}
 	}
-	if err != nil {
-		return fmt.Errorf("compute the rows of %s: %w", k.name(), err)
-	}
-	if out == nil || out.N == 0 {
-		return nil
-	}
+	return fmt.Errorf("compute the rows of %s: %w", k.name(), err)
+}
+
+// pass sends visible changes to the stages that read this table.
+func (k *keyed) pass(ctx context.Context, out *batch.Batch) error {
 	for _, rt := range k.routes {
-		// A row of a table that a view cannot compute is left out while it is there: its retraction fails as it did. It is
-		// not counted, because the count is of rows of streams.
-		b, failed := rt.compute(out, nil)
-		if len(failed) > 0 && k.run.cfg.OnError == dataflow.OnErrorFail {
-			return &RowFailure{View: rt.viewName(), Line: failed[0].At.Line, Column: failed[0].At.Column, Text: rowText(out, failed[0].Row), Err: failed[0].Err}
-		}
-		if b.N == 0 {
-			continue
-		}
-		if err := rt.send(ctx, b); err != nil {
+		if err := rt.pieces.Each(out, func(piece *batch.Batch) (bool, error) { return k.passPiece(ctx, rt, piece) }); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// passPiece sends changes over one route, or does nothing when that does not fit.
+func (k *keyed) passPiece(ctx context.Context, rt *route, out *batch.Batch) (fits bool, err error) {
+	b, failed, fits := rt.compute(out, nil)
+	if !fits {
+		return false, nil
+	}
+	// A row of a table that a view cannot compute is left out while it is there: its retraction fails as it did. It is not
+	// counted, because the count is of rows of streams.
+	if len(failed) > 0 && k.run.cfg.OnError == dataflow.OnErrorFail {
+		return false, &RowFailure{View: rt.viewName(), Line: failed[0].At.Line, Column: failed[0].At.Column, Text: rowText(out, failed[0].Row), Err: failed[0].Err}
+	}
+	if b.N == 0 {
+		return true, nil
+	}
+	return true, rt.send(ctx, b)
 }
 
 func (k *keyed) marker(ctx context.Context, env exchange.Envelope) error {

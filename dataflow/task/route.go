@@ -23,6 +23,7 @@ type route struct {
 	pseudo bool             // the chain reads _append_time, _shard or _offset
 	pre    *operator.PreAgg // nil when the stage's aggregates cannot be pre-combined
 	keyBuf []byte
+	pieces batch.Pieces // of what a keyed task sends; a source cuts for all its routes
 	hashes []uint64
 	sel    [][]int32 // scratch: rows per shard
 }
@@ -51,8 +52,9 @@ func (rt *route) broadcast(ctx context.Context, m exchange.Message) error {
 	return nil
 }
 
-// compute runs the chain over b without the rows of skip, and says for which rows it failed.
-func (rt *route) compute(b *batch.Batch, skip batch.Bitmap) (*batch.Batch, []operator.RowError) {
+// compute runs the chain over b without the rows of skip, and says for which rows it failed. fits is false when b is too
+// large to be computed at once.
+func (rt *route) compute(b *batch.Batch, skip batch.Bitmap) (out *batch.Batch, failed []operator.RowError, fits bool) {
 	return rt.chain.Run(b, skip, &rt.env)
 }
 

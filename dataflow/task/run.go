@@ -56,6 +56,11 @@ type Config struct {
 
 	// Table returns the table of a stage on a local shard, already filled from the base cut.
 	Table func(stage dataflow.StageID, shard dataflow.ShardID) *state.Table
+	// View opens a committed cut of a local shard, to look up keys that a table does not hold. It is not called while all
+	// tables are complete.
+	View func(shard dataflow.ShardID, cut dataflow.CheckpointID) (*state.View, error)
+	// Memory is the budget that the tables share; nil = they have none. Sources wait while it is pressed.
+	Memory *state.Budget
 	// Rows returns the row log of a local shard.
 	Rows func(shard dataflow.ShardID) RowLog
 	// Deltas returns the log that takes a local shard's deltas.

@@ -169,7 +169,7 @@ func (w *world) start() {
 			w.t.Fatal(err)
 		}
 		for _, st := range w.plan.Stages {
-			table := state.NewTable(task.Shape(st))
+			table := state.NewTable(task.Shape(st), nil)
 			it := view.Iter(st.ID, nil, nil)
 			for it.Next() {
 				table.Load(it.Key(), it.Value())
@@ -229,7 +229,7 @@ func (w *world) tables() map[string]string {
 			if err := it.Close(); err != nil {
 				w.t.Fatal(err)
 			}
-			rows, visible, err := operator.NewFinalizer(st).Batch(keys, accs, dataflow.OnErrorFail)
+			rows, visible, _, err := operator.NewFinalizer(st).Batch(keys, accs, dataflow.OnErrorFail)
 			if err != nil {
 				w.t.Fatal(err)
 			}

@@ -32,7 +32,9 @@ type source struct {
 	writer *checkpoint.Writer
 	pseudo bool // some route reads _append_time, _shard or _offset
 
-	times []int64 // scratch of stamp
+	times  []int64 // scratch of stamp
+	waits  int     // for memory, since the last read
+	pieces batch.Pieces
 
 	pos     atomic.Uint64 // next offset to read; written by the task alone
 	skipped uint64        // rows left out since the pipeline's beginning
@@ -43,6 +45,13 @@ type source struct {
 	}
 	wake chan struct{} // capacity 1
 }
+
+// While the budget of the tables is pressed, a source reads a batch per maxMemoryWaits × memoryWait only. It does not stop
+// altogether, because a pipeline that has nothing to evict, next to one that has, must not stand still.
+const (
+	memoryWait     = 50 * time.Millisecond
+	maxMemoryWaits = 20
+)
 
 // command is a barrier, or a marker that waits until the source has read up to until.
 type command struct {
@@ -120,6 +129,19 @@ func (s *source) loop(ctx context.Context) error {
 		if err := s.carryOut(ctx); err != nil {
 			return err
 		}
+		if short, relief := s.run.cfg.Memory.Pressed(); short && s.waits < maxMemoryWaits {
+			timer.Reset(memoryWait)
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-relief:
+			case <-s.wake:
+			case <-timer.C:
+				s.waits++
+			}
+			continue
+		}
+		s.waits = 0
 		changed := s.log.Changed() // before the read: what comes after it wakes us
 		pos := dataflow.Offset(s.pos.Load())
 		rows, err := s.log.Read(s.at.Stream, pos, batch.TargetRows)
@@ -235,8 +257,13 @@ func (s *source) declared(b *batch.Batch) *batch.Batch {
 }
 
 // feed runs every route over the batch. A row that one of them cannot compute is left out of all of them, so that the
-// tables of a pipeline agree on what their input was.
+// tables of a pipeline agree on what their input was. What is too large to be computed at once is fed in pieces.
 func (s *source) feed(ctx context.Context, b *batch.Batch) error {
+	return s.pieces.Each(b, func(piece *batch.Batch) (bool, error) { return s.feedPiece(ctx, piece) })
+}
+
+// feedPiece feeds b, or does nothing when that does not fit.
+func (s *source) feedPiece(ctx context.Context, b *batch.Batch) (fits bool, err error) {
 	skip := s.skipByHand(b)
 	outs := make([]*batch.Batch, len(s.routes))
 	declared := s.declared(b)
@@ -247,10 +274,13 @@ func (s *source) feed(ctx context.Context, b *batch.Batch) error {
 			if rt.pseudo {
 				in = b
 			}
-			out, failed := rt.compute(in, skip)
+			out, failed, fits := rt.compute(in, skip)
+			if !fits {
+				return false, nil
+			}
 			for _, f := range failed {
 				if s.run.cfg.OnError == dataflow.OnErrorFail {
-					return s.rowFailure(rt, b, f)
+					return false, s.rowFailure(rt, b, f)
 				}
 				if bad == nil {
 					bad = batch.NewBitmap(b.N)
@@ -275,10 +305,10 @@ func (s *source) feed(ctx context.Context, b *batch.Batch) error {
 			continue
 		}
 		if err := rt.send(ctx, outs[i]); err != nil {
-			return err
+			return false, err
 		}
 	}
-	return nil
+	return true, nil
 }
 
 // skipByHand returns the rows of b that an operator has told the pipeline to leave out; nil when there are none.

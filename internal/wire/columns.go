@@ -29,6 +29,9 @@ func DecodeColumns(schema dataflow.Schema, m *weirv1.ColumnBatch, field string) 
 	case n > dataflow.MaxBatchRows:
 		return nil, tooLarge(at+"rows", "%d rows are over the limit of %d per append", n, dataflow.MaxBatchRows)
 	}
+	if size := dataBytes(m); size > dataflow.MaxBatchBytes {
+		return nil, tooLarge(at+"columns", "rows of at least %d bytes are over the limit of %d per append", size, dataflow.MaxBatchBytes)
+	}
 	d := columnDecoder{schema: schema, n: n, bad: violations{prefix: at}}
 	b := &batch.Batch{Schema: schema, N: n, Cols: make([]*batch.Vector, len(schema))}
 	total := 0
@@ -63,6 +66,15 @@ func DecodeColumns(schema dataflow.Schema, m *weirv1.ColumnBatch, field string) 
 		return nil, tooLarge(at+"columns", "rows of %d bytes are over the limit of %d per append", total, dataflow.MaxBatchBytes)
 	}
 	return b, checkRows(b, total)
+}
+
+// dataBytes is how much text the columns bring: what is over the limit by it alone is not looked at.
+func dataBytes(m *weirv1.ColumnBatch) int {
+	n := 0
+	for _, c := range m.GetColumns() {
+		n += len(c.GetTexts().GetData()) + len(c.GetNumerics().GetData())
+	}
+	return n
 }
 
 type columnDecoder struct {
@@ -214,10 +226,6 @@ func (d *columnDecoder) offsets(field string, c dataflow.Column, v *batch.Vector
 }
 
 func (d *columnDecoder) texts(field string, c dataflow.Column, v *batch.Vector, m *weirv1.TextValues) bool {
-	if len(m.GetData()) > dataflow.MaxBatchBytes {
-		d.bad.add(field, "column %s has %d bytes of text, over the limit of %d per append", c.Name, len(m.GetData()), dataflow.MaxBatchBytes)
-		return false
-	}
 	offs, ok := d.offsets(field, c, v, m)
 	if !ok {
 		return false

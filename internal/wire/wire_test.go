@@ -263,6 +263,11 @@ func TestBadColumnsAreRefusedByRowAndColumn(t *testing.T) {
 	if _, err := wire.DecodeColumns(everything, big, ""); dataflow.ReasonOf(err) != dataflow.ReasonTooLarge {
 		t.Errorf("got %v, want TOO_LARGE", err)
 	}
+	huge := &weirv1.ColumnBatch{Rows: 1, Columns: []*weirv1.ColumnData{{Name: "d", Values: &weirv1.ColumnData_Texts{
+		Texts: &weirv1.TextValues{Data: make([]byte, 2*dataflow.MaxBatchBytes), Lengths: []uint32{2 * dataflow.MaxBatchBytes}}}}}}
+	if _, err := wire.DecodeColumns(everything, huge, ""); dataflow.ReasonOf(err) != dataflow.ReasonTooLarge {
+		t.Errorf("one column over the limit: %v", err)
+	}
 }
 
 func TestValuesOfNullRowsAreDropped(t *testing.T) {

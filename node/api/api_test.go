@@ -188,7 +188,7 @@ func TestBadAppendsAreRefusedWholeAndTheServerGoesOn(t *testing.T) {
 		"shard twice":     {&weirv1.AppendRequest{Stream: "lines", Producer: p, Shards: []*weirv1.ShardRows{rows(0, 1), rows(0, 2)}}, dataflow.ReasonRequestInvalid, "twice"},
 		"seq 0":           {&weirv1.AppendRequest{Stream: "lines", Producer: p, Shards: []*weirv1.ShardRows{rows(0, 0)}}, dataflow.ReasonRequestInvalid, "numbered from 1"},
 		"seq wrap":        {&weirv1.AppendRequest{Stream: "lines", Producer: p, Shards: []*weirv1.ShardRows{rows(0, math.MaxUint64)}}, dataflow.ReasonRequestInvalid, "past the largest"},
-		"fenced":          {&weirv1.AppendRequest{Stream: "lines", Producer: p, Shards: []*weirv1.ShardRows{rows(0, 1)}}, dataflow.ReasonProducerFenced, ""},
+		"not opened":      {&weirv1.AppendRequest{Stream: "lines", Producer: p, Shards: []*weirv1.ShardRows{rows(0, 1)}}, dataflow.ReasonUnknownProducer, "not been opened"},
 		"key and numbers": {&weirv1.AppendRequest{Stream: "lines", Producer: p, Shards: []*weirv1.ShardRows{rows(0, 1)}, IdempotencyKey: "k"}, dataflow.ReasonRequestInvalid, "idempotency_key"},
 		"shard's rows": {&weirv1.AppendRequest{Stream: "lines", Producer: p, Shards: []*weirv1.ShardRows{{Shard: 0, FirstSeq: 1, Batch: lines("a", "b\xff")}}},
 			dataflow.ReasonRowInvalid, "shards[0].batch.rows[1].line"},
@@ -564,10 +564,18 @@ func TestPipelinesAreListedPageByPage(t *testing.T) {
 	if strings.Join(names, "") != "abc" {
 		t.Fatalf("got %v", names)
 	}
-	for _, bad := range []*weirv1.ListPipelinesRequest{{PageSize: -1}, {PageToken: "!"}} {
-		_, err := h.pipelines.ListPipelines(t.Context(), bad)
-		wantReason(t, err, dataflow.ReasonRequestInvalid, "page_")
+	_, err := h.pipelines.ListPipelines(t.Context(), &weirv1.ListPipelinesRequest{PageSize: -1})
+	wantReason(t, err, dataflow.ReasonRequestInvalid, "page_")
+	m, err := h.pipelines.ListPipelines(t.Context(), &weirv1.ListPipelinesRequest{PageSize: 1})
+	if err != nil || m.GetNextPageToken() == "" {
+		t.Fatalf("got %v, %v", m, err)
 	}
+	for _, token := range []string{"!", "abc", "YWJj", m.GetNextPageToken() + "A", m.GetNextPageToken()[1:]} {
+		_, err := h.pipelines.ListPipelines(t.Context(), &weirv1.ListPipelinesRequest{PageToken: token})
+		wantReason(t, err, dataflow.ReasonTokenInvalid, "page_token")
+	}
+	_, err = h.ingest.ListStreams(t.Context(), &weirv1.ListStreamsRequest{PageToken: m.GetNextPageToken()})
+	wantReason(t, err, dataflow.ReasonTokenInvalid, "another list")
 }
 
 func TestFaultInjectionIsRefusedUnlessAllowed(t *testing.T) {
@@ -585,7 +593,7 @@ func TestCheckpointsAndLeases(t *testing.T) {
 		t.Fatal(err)
 	}
 	c, err := h.pipelines.TriggerCheckpoint(t.Context(), &weirv1.TriggerCheckpointRequest{Pipeline: "p", Wait: true})
-	if err != nil || c.GetCheckpoint().GetId() != 42 || c.GetCheckpoint().GetShards()[0].GetDigest() != 1<<63 {
+	if err != nil || c.GetCheckpoint().GetId() != 42 || c.GetCheckpoint().GetShards()[0].GetDigest() != "8000000000000000" {
 		t.Fatalf("got %v, %v", c, err)
 	}
 	l, err := h.pipelines.LeaseCheckpoint(t.Context(), &weirv1.LeaseCheckpointRequest{Pipeline: "p"})
@@ -594,6 +602,13 @@ func TestCheckpointsAndLeases(t *testing.T) {
 	}
 	if _, err := h.pipelines.ReleaseLease(t.Context(), &weirv1.ReleaseLeaseRequest{Pipeline: "p", LeaseId: l.GetLeaseId()}); err != nil {
 		t.Fatal(err)
+	}
+	if _, err = h.pipelines.LeaseCheckpoint(t.Context(), &weirv1.LeaseCheckpointRequest{Pipeline: "p", Ttl: durationpb.New(0)}); err != nil {
+		t.Errorf("0 is not the default: %v", err)
+	}
+	for _, ttl := range []time.Duration{-1, 1, 999, 2 * time.Hour} {
+		_, err = h.pipelines.LeaseCheckpoint(t.Context(), &weirv1.LeaseCheckpointRequest{Pipeline: "p", Ttl: durationpb.New(ttl)})
+		wantReason(t, err, dataflow.ReasonRequestInvalid, "is not between 1µs and 1h0m0s; 0 is 1m0s")
 	}
 	_, err = h.pipelines.LeaseCheckpoint(t.Context(), &weirv1.LeaseCheckpointRequest{Pipeline: "p", Ttl: durationpb.New(2 * time.Hour)})
 	wantReason(t, err, dataflow.ReasonRequestInvalid, "ttl")

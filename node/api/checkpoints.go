@@ -12,6 +12,7 @@ import (
 // keeps much from being merged.
 const (
 	defaultLease = time.Minute
+	minLease     = time.Microsecond // the meta log's grain
 	maxLease     = time.Hour
 )
 
@@ -61,11 +62,10 @@ func (s *pipelineService) LeaseCheckpoint(ctx context.Context, r *weirv1.LeaseCh
 		return nil, err
 	}
 	ttl := defaultLease
-	if d := r.GetTtl(); d != nil {
-		if d.CheckValid() != nil || d.AsDuration() <= 0 || d.AsDuration() > maxLease {
-			return nil, invalid("ttl", "is not between 0 and %s", maxLease)
+	if d := r.GetTtl(); d != nil && (d.GetSeconds() != 0 || d.GetNanos() != 0) {
+		if ttl = d.AsDuration(); d.CheckValid() != nil || ttl < minLease || ttl > maxLease {
+			return nil, invalid("ttl", "%s is not between %s and %s; 0 is %s", ttl, minLease, maxLease, defaultLease)
 		}
-		ttl = d.AsDuration()
 	}
 	if len(r.GetLeaseId()) > maxNameBytes {
 		return nil, invalid("lease_id", "%d bytes are over the limit of %d", len(r.GetLeaseId()), maxNameBytes)

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -151,7 +152,7 @@ func (n namer) checkpoint(pipeline string, c *Checkpoint) *weirv1.Checkpoint {
 	}
 	for _, s := range k.Shards {
 		m.Shards = append(m.Shards, &weirv1.CheckpointShard{
-			Shard: uint32(s.Shard), DeltaSeq: uint64(s.Seq), Digest: s.Digest, LogIndex: uint64(s.Index),
+			Shard: uint32(s.Shard), DeltaSeq: uint64(s.Seq), Digest: fmt.Sprintf("%016x", s.Digest), LogIndex: uint64(s.Index),
 			AcknowledgedAfter: durationpb.New(time.Duration(s.AckMicros) * time.Microsecond),
 		})
 	}

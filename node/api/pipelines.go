@@ -43,7 +43,11 @@ func (s *pipelineService) DeployPipeline(ctx context.Context, r *weirv1.DeployPi
 		m.Tables = append(m.Tables, tableMessage(t))
 	}
 	for _, st := range d.Streams {
-		m.Streams = append(m.Streams, &weirv1.DeployedStream{Name: st.Name, Created: st.Created, Read: st.Read, RowsToRead: st.RowsToRead, RowsDropped: st.RowsDropped})
+		ds := &weirv1.DeployedStream{Name: st.Name, Created: st.Created, Read: st.Read, RowsDropped: st.RowsDropped}
+		if st.Read && !d.Unchanged {
+			ds.RowsToRead = &st.RowsToRead
+		}
+		m.Streams = append(m.Streams, ds)
 	}
 	return m, nil
 }
@@ -75,7 +79,7 @@ func (s *pipelineService) ListPipelines(ctx context.Context, r *weirv1.ListPipel
 	if err != nil {
 		return nil, err
 	}
-	page, next, err := pageOf(all, func(p *Pipeline) string { return p.Name }, r.GetPageSize(), r.GetPageToken())
+	page, next, err := pageOf("pipelines", all, func(p *Pipeline) string { return p.Name }, r.GetPageSize(), r.GetPageToken())
 	if err != nil {
 		return nil, err
 	}

@@ -24,7 +24,7 @@ func (s *ingestService) ListStreams(ctx context.Context, r *weirv1.ListStreamsRe
 	if err != nil {
 		return nil, err
 	}
-	page, next, err := pageOf(all, func(s *Stream) string { return s.Name }, r.GetPageSize(), r.GetPageToken())
+	page, next, err := pageOf("streams", all, func(s *Stream) string { return s.Name }, r.GetPageSize(), r.GetPageToken())
 	if err != nil {
 		return nil, err
 	}

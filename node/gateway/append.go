@@ -1,9 +1,11 @@
 package gateway
 
 import (
+	"bytes"
 	"io"
 	"net/http"
 
+	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/internal/wire"
 	weirv1 "github.com/weirdb/weir/proto/weir/v1"
 )
@@ -27,6 +29,10 @@ func (g *Gateway) append(w http.ResponseWriter, r *http.Request, path map[string
 		writeError(w, bad("", "the body could not be read whole"), 0)
 		return
 	}
+	if len(bytes.TrimSpace(body)) == 0 {
+		writeError(w, noRows(), 0)
+		return
+	}
 	m, err := g.ingest.Append(r.Context(), &weirv1.AppendRequest{
 		Stream: path["stream"], JsonRows: body, IdempotencyKey: r.Header.Get("Idempotency-Key"), PreviousToken: previous,
 	})
@@ -36,4 +42,9 @@ func (g *Gateway) append(w http.ResponseWriter, r *http.Request, path map[string
 	}
 	w.Header().Set("Content-Type", "application/json")
 	send(w, append(wire.AppendJSON(nil, m), '\n'))
+}
+
+func noRows() error {
+	return dataflow.Errorf(dataflow.ReasonRequestInvalid, "the body is empty: an append needs at least one row").
+		WithHint(`send a row as {"column": value}, several as one such object per line, or as a JSON array of them`)
 }

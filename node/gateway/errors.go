@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
@@ -103,10 +104,25 @@ func adopt(st *spb.Status) (*spb.Status, *dataflow.Error) {
 	case code.Code_CANCELLED:
 		return st, &dataflow.Error{}
 	}
-	e := dataflow.Errorf(r, "%s", st.GetMessage())
+	e := dataflow.Errorf(r, "%s", ownWords(st.GetMessage()))
 	out := wire.Status(e, nil)
 	out.Code = st.GetCode()
 	return out, e
+}
+
+// ownWords turns grpc-gateway's message for a part of the path or a parameter that does not parse into one for people.
+func ownWords(message string) string {
+	rest, ok := strings.CutPrefix(message, "type mismatch, parameter: ")
+	if !ok {
+		return message
+	}
+	name, detail, _ := strings.Cut(rest, ", error: ")
+	_, detail, _ = strings.Cut(detail, "parsing ")
+	value, err := strconv.QuotedPrefix(detail)
+	if err != nil {
+		return name + ": it is not a value of this parameter"
+	}
+	return name + ": " + value + " is not a whole number in its range"
 }
 
 // retryAfter prints whole seconds, at least one.

@@ -112,6 +112,7 @@ func (g *Gateway) routes() (http.Handler, error) {
 	parseStrictly()
 	mux := runtime.NewServeMux(
 		runtime.WithMarshalerOption(runtime.MIMEWildcard, newMarshaler()),
+		runtime.WithMiddlewares(bodyAgreesWithPath),
 		runtime.WithErrorHandler(g.gatewayError),
 		runtime.WithRoutingErrorHandler(g.routingError),
 		runtime.WithUnescapingMode(runtime.UnescapingModeAllExceptSlash),

@@ -221,7 +221,7 @@ func TestSeveralKeysAndNullsAreReadAtOnce(t *testing.T) {
 func TestScansGoPageByPage(t *testing.T) {
 	h := start(t)
 	withCounts(h)
-	seen, path := 0, table+"?limit=4&prefix=&from=&to="
+	seen, path := 0, table+"?limit=4&prefix="
 	for token := ""; ; {
 		a := h.get(path + "&page_token=" + token)
 		var m struct {
@@ -254,6 +254,51 @@ func TestScansGoPageByPage(t *testing.T) {
 		h.refused(h.get(table+"?"+query), 400, dataflow.ReasonRequestInvalid, part)
 	}
 	h.refused(h.get(table+"?page_token=x"), 400, dataflow.ReasonTokenInvalid, "damaged")
+}
+
+func TestAParameterWithoutAValueIsRefused(t *testing.T) {
+	h := start(t)
+	withCounts(h)
+	for _, path := range []string{
+		table + "?checkpoint_id=", table + "?limit=", table + "?to=", table + "?from=", table + "?isolation=", table + "?numbers=", table + "?max_wait=",
+		table + ":get?key=a&checkpoint_id=", table + "/whale?checkpoint_id=", "/v1/streams/lines/rows?follow=", "/v1/streams/lines/rows?limit=",
+		"/v1/streams/lines/rows?from=", "/v1/streams?page_size=", "/v1/pipelines?page_size=",
+	} {
+		h.refused(h.get(path), 400, dataflow.ReasonRequestInvalid, "is empty")
+	}
+	for _, path := range []string{table + "?prefix=&page_token=&min_token=&session_token=", "/v1/pipelines?page_token=", "/v1/tables?pipeline="} {
+		if a := h.get(path); a.status != 200 {
+			t.Errorf("%s: %d %s", path, a.status, a.body)
+		}
+	}
+}
+
+func TestABodyIsOneRequestForWhatThePathNames(t *testing.T) {
+	h := start(t)
+	h.post("/v1/pipelines", `{"pipeline":"p","sql":"x"}`)
+	for _, c := range []struct{ path, body, part string }{
+		{"/v1/streams/lines:seal", `{}{}`, "more than one JSON value"},
+		{"/v1/streams/lines:seal", `{} x`, "more than one JSON value"},
+		{"/v1/pipelines", `{"pipeline":"p","sql":"x"}{"pipeline":"q"}`, "more than one JSON value"},
+		{"/v1/query", `{"sql":"SELECT 1"}{}`, "more than one JSON value"},
+		{"/v1/pipelines", `{"pipeline":"p","sql":`, "ends too soon"},
+		{"/v1/pipelines", `{"pipeline":7}`, "not the JSON of this request"},
+		{"/v1/streams/lines:seal", `{"stream":"other"}`, `the body says "other", the path "lines"`},
+		{"/v1/pipelines/p:stop", `{"pipeline":"q"}`, `the body says "q"`},
+		{"/v1/pipelines/p/checkpoints/42:lease", `{"checkpoint_id":"41"}`, `the body says "41"`},
+		{"/v1/pipelines/p/checkpoints/42:lease", `{"checkpointId":41}`, `the body says "41"`},
+	} {
+		a := h.post(c.path, c.body)
+		h.refused(a, 400, dataflow.ReasonRequestInvalid, c.part)
+		if strings.Contains(a.body, "proto:") {
+			t.Errorf("a message of the library: %s", a.body)
+		}
+	}
+	for path, body := range map[string]string{"/v1/streams/lines:seal": ` {"stream":"lines"} `, "/v1/pipelines/p:stop": "", "/v1/pipelines/p/checkpoints/42:lease": `{"checkpoint_id":42}`} {
+		if a := h.post(path, body); a.status != 200 {
+			t.Errorf("%s: %d %s", path, a.status, a.body)
+		}
+	}
 }
 
 func TestQueryAnswersWithColumnsRowsAndCut(t *testing.T) {
@@ -323,6 +368,13 @@ func (e *endless) Read(p []byte) (int, error) {
 	}
 	e.read.Add(int64(len(p)))
 	return len(p), nil
+}
+
+func TestAnAppendWithoutRowsSaysWhatToSend(t *testing.T) {
+	h := start(t)
+	for _, body := range []string{"", " \n"} {
+		h.refused(h.post("/v1/streams/lines/rows", body), 400, dataflow.ReasonRequestInvalid, "send a row as")
+	}
 }
 
 func TestURLsThatAreNotUTF8AreRefused(t *testing.T) {
@@ -432,7 +484,7 @@ func TestPipelinesArePlainJSON(t *testing.T) {
 	if a.status != 200 || !strings.Contains(a.body, `"cut":`+cut(false)) {
 		t.Fatalf("got %d %s", a.status, a.body)
 	}
-	if a = h.get("/v1/pipelines/p/checkpoints/42"); a.status != 200 || !strings.Contains(a.body, `"positions":{"lines":[5]},"shards":[{"shard":0,"delta_seq":1,"digest":9223372036854775808,"log_index":9,"acknowledged_after":"1.5ms"}]`) {
+	if a = h.get("/v1/pipelines/p/checkpoints/42"); a.status != 200 || !strings.Contains(a.body, `"positions":{"lines":[5]},"shards":[{"shard":0,"delta_seq":1,"digest":"8000000000000000","log_index":9,"acknowledged_after":"1.5ms"}]`) {
 		t.Fatalf("got %d %s", a.status, a.body)
 	}
 	if a = h.do("POST", "/v1/pipelines/p:stop", "", nil); a.status != 200 || !strings.Contains(a.body, `"state":"STOPPED"`) {

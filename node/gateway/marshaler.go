@@ -8,9 +8,7 @@ import (
 	"github.com/grpc-ecosystem/grpc-gateway/v2/utilities"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/internal/wire"
 )
 
@@ -44,11 +42,15 @@ var parseStrictly = sync.OnceFunc(func() { runtime.NewServeMux(runtime.SetQueryP
 
 // Parse implements runtime.QueryParameterParser.
 func (strictParameters) Parse(target proto.Message, values url.Values, filter *utilities.DoubleArray) error {
-	fields := target.ProtoReflect().Descriptor().Fields()
-	for name := range values {
-		if fields.ByName(protoreflect.Name(name)) == nil {
-			return dataflow.Errorf(dataflow.ReasonRequestInvalid, "there is no parameter %.60q", name)
+	for name, all := range values {
+		if err := checkParameter(target, name, all); err != nil {
+			return err
 		}
 	}
-	return (&runtime.DefaultQueryParser{}).Parse(target, values, filter)
+	for name, all := range values { // one by one, so that an error can name the parameter
+		if err := (&runtime.DefaultQueryParser{}).Parse(target, url.Values{name: all}, filter); err != nil {
+			return bad(name, "%s: %.60q is not a value of this parameter", name, all[0])
+		}
+	}
+	return nil
 }

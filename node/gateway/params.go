@@ -74,10 +74,20 @@ func (p *params) text(name string) string {
 	return v[0]
 }
 
+// given returns the only value of a parameter whose values are no texts, "" when it is absent. Given without a value it
+// is refused: what was meant by it is not known.
+func (p *params) given(name string) string {
+	t := p.text(name)
+	if t == "" && p.has(name) {
+		p.fail(name, "%s is empty: give it a value or leave it out", name)
+	}
+	return t
+}
+
 func (p *params) has(name string) bool { return len(p.values[name]) > 0 }
 
 func (p *params) int32(name string) int32 {
-	t := p.text(name)
+	t := p.given(name)
 	if t == "" {
 		return 0
 	}
@@ -89,7 +99,7 @@ func (p *params) int32(name string) int32 {
 }
 
 func (p *params) uint64(name string) uint64 {
-	t := p.text(name)
+	t := p.given(name)
 	if t == "" {
 		return 0
 	}
@@ -101,7 +111,7 @@ func (p *params) uint64(name string) uint64 {
 }
 
 func (p *params) bool(name string) bool {
-	switch t := p.text(name); t {
+	switch t := p.given(name); t {
 	case "", "false":
 		return false
 	case "true":
@@ -116,13 +126,13 @@ func (p *params) bool(name string) bool {
 func (p *params) read() readParams {
 	rp := readParams{minToken: p.text("min_token"), sessionToken: p.text("session_token")}
 	var err error
-	if rp.isolation, err = parseIsolation(p.text("isolation")); err != nil && p.err == nil {
+	if rp.isolation, err = parseIsolation(p.given("isolation")); err != nil && p.err == nil {
 		p.err = err
 	}
-	if rp.numbers, err = parseNumbers(p.text("numbers")); err != nil && p.err == nil {
+	if rp.numbers, err = parseNumbers(p.given("numbers")); err != nil && p.err == nil {
 		p.err = err
 	}
-	if rp.maxWait, err = parseWait(p.text("max_wait")); err != nil && p.err == nil {
+	if rp.maxWait, err = parseWait(p.given("max_wait")); err != nil && p.err == nil {
 		p.err = err
 	}
 	if p.has("checkpoint_id") {

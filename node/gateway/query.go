@@ -38,6 +38,9 @@ func decodeRead(r *http.Request, v any, f *readBodyFields) (readParams, error) {
 	if !utf8.Valid(body) { // encoding/json would put U+FFFD in its place
 		return readParams{}, bad("", "the body is not UTF-8")
 	}
+	if err := refuseSurrogates(body); err != nil {
+		return readParams{}, bad("", "%v", err)
+	}
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
 	d.UseNumber()

@@ -20,7 +20,7 @@ func (g *Gateway) readStream(w http.ResponseWriter, r *http.Request, path map[st
 			p.fail(name, "there is no parameter %q here", name)
 		}
 	}
-	req := &weirv1.ReadStreamRequest{Stream: path["stream"], From: p.text("from"), Follow: p.bool("follow"),
+	req := &weirv1.ReadStreamRequest{Stream: path["stream"], From: p.given("from"), Follow: p.bool("follow"),
 		Limit: p.uint64("limit"), Numbers: p.read().numbers}
 	if p.err != nil {
 		writeError(w, p.err, 0)

@@ -60,11 +60,11 @@ func (g *Gateway) scan(w http.ResponseWriter, r *http.Request, path map[string]s
 		Limit: p.int32("limit"), PageToken: p.text("page_token"), Isolation: rp.isolation, MinToken: rp.minToken,
 		SessionToken: rp.sessionToken, MaxWait: rp.maxWait, CheckpointId: rp.checkpoint, Numbers: rp.numbers,
 	}
-	if from := p.text("from"); from != "" { // from= is a bound not given, as in the description of the API
-		req.From = literal(from)
+	if p.has("from") {
+		req.From = literal(p.given("from")) // an empty bound bounds nothing: whoever sends one has lost a value
 	}
-	if to := p.text("to"); to != "" {
-		req.To = literal(to)
+	if p.has("to") {
+		req.To = literal(p.given("to"))
 	}
 	if p.err != nil {
 		writeError(w, p.err, 0)

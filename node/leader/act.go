@@ -164,6 +164,9 @@ func (p *pipeline) commit(ctx context.Context, c *dataflow.CheckpointCommit) coo
 	case ctx.Err() != nil:
 		return nil
 	}
+	if dataflow.ReasonOf(err) == dataflow.ReasonPipelineNotFound {
+		return coordinator.Deleted{} // the meta log has it before observe does
+	}
 	p.d.cfg.Metrics.CheckpointFailed(p.name, "refused")
 	p.d.cfg.Logger.Warn("commit refused", "pipeline", p.name, "checkpoint", c.ID, "error", err)
 	return coordinator.CommitRefused{Checkpoint: c.ID, Err: err}

@@ -123,8 +123,8 @@ func (d *Driver) pipeline(uid dataflow.PipelineUID) *pipeline {
 }
 
 // beginWait is how long a call waits for the coordinator of a pipeline that has just been deployed, or of a node that has
-// just started: that takes milliseconds where this node leads, and never happens where it does not.
-const beginWait = time.Second
+// just started: that takes milliseconds where this node leads and has little else to do, and never happens where it does not.
+const beginWait = 5 * time.Second
 
 // await returns the pipeline's coordinator, soon after its deployment too.
 func (d *Driver) await(ctx context.Context, uid dataflow.PipelineUID) (*pipeline, error) {
@@ -137,6 +137,9 @@ func (d *Driver) await(ctx context.Context, uid dataflow.PipelineUID) (*pipeline
 		if p != nil {
 			return p, nil
 		}
+		if d.cfg.Meta.State().Pipelines[uid] == nil {
+			return nil, dataflow.Errorf(dataflow.ReasonPipelineNotFound, "the pipeline was deleted")
+		}
 		select {
 		case <-begun:
 			continue
@@ -147,7 +150,7 @@ func (d *Driver) await(ctx context.Context, uid dataflow.PipelineUID) (*pipeline
 	}
 }
 
-// Trigger asks for a checkpoint that covers everything appended before the call, and waits for its commit.
+// Trigger asks for a checkpoint that covers what the tasks have read before the call, and waits for its commit.
 func (d *Driver) Trigger(ctx context.Context, uid dataflow.PipelineUID) (dataflow.CheckpointID, error) {
 	p, err := d.await(ctx, uid)
 	if err != nil {
@@ -163,6 +166,14 @@ func (d *Driver) Request(ctx context.Context, uid dataflow.PipelineUID) error {
 		p.step(coordinator.TriggerRequested{})
 	}
 	return err
+}
+
+// WantRoom says that a stream which the pipeline reads refuses rows until the pipeline's next checkpoint: it comes soon, also
+// with a long checkpoint.interval. It does not wait.
+func (d *Driver) WantRoom(uid dataflow.PipelineUID) {
+	if p := d.pipeline(uid); p != nil {
+		p.wantRoom()
+	}
 }
 
 // Fail ends the tasks of an incarnation as if one of them had failed, for demonstrations and tests. It does nothing when

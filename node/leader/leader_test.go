@@ -208,7 +208,7 @@ func TestAPipelineThatIsDeletedWhileItStartsIsLetGo(t *testing.T) {
 		w.expect("DeletePipeline; stop i1")
 		w.refused(w.answer(waiter), dataflow.ReasonPipelineNotFound)
 		_, err := d.Trigger(t.Context(), uid)
-		w.refused(triggered{err: err}, dataflow.ReasonNotLeader)
+		w.refused(triggered{err: err}, dataflow.ReasonPipelineNotFound)
 		if uid = w.deploy(off); uid != 2 { // the name is free, and its pipeline another one
 			t.Errorf("uid %d", uid)
 		}

@@ -18,6 +18,7 @@ type pipeline struct {
 	mail struct {
 		sync.Mutex
 		events []coordinator.Event // reported by tasks and callers; bounded by the tasks and waiters there are
+		room   bool                // somebody wants room; RoomWanted is due
 		closed error               // why nothing is taken any more; nil while the machine runs
 	}
 	wake    chan struct{} // capacity 1
@@ -64,8 +65,22 @@ func (p *pipeline) take() []coordinator.Event {
 	p.mail.Lock()
 	defer p.mail.Unlock()
 	evs := p.mail.events
-	p.mail.events = nil
+	if p.mail.room {
+		evs = append(evs, coordinator.RoomWanted{})
+	}
+	p.mail.events, p.mail.room = nil, false
 	return evs
+}
+
+// wantRoom steps RoomWanted soon, once for all who ask meanwhile.
+func (p *pipeline) wantRoom() {
+	p.mail.Lock()
+	defer p.mail.Unlock()
+	p.mail.room = true
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
 }
 
 // run steps the machine until ctx ends or the pipeline is deleted.

@@ -26,6 +26,8 @@ type Options struct {
 	Shards int
 	// FS holds the data; default an empty one.
 	FS *vfs.MemFS
+	// Dir, if set, holds the data instead, on the operating system's file system. Such a node cannot Crash.
+	Dir string
 	// DiskUsage is what the disk says of its space; default a disk that does not tell.
 	DiskUsage func() (vfs.DiskUsage, error)
 	// Tuning says how often what happens in the background happens; Restless makes it frequent.
@@ -101,15 +103,8 @@ func (d disk) GetDiskUsage(string) (vfs.DiskUsage, error) { return d.usage() }
 
 func (n *Node) open() {
 	n.t.Helper()
-	var fs vfs.FS = n.fs
-	if n.opts.DiskUsage != nil {
-		fs = disk{n.fs, n.opts.DiskUsage}
-	}
 	ctx, cancel := context.WithCancel(context.Background())
-	nd, err := node.Open(ctx, node.Config{
-		DataDir: dataDir, FS: fs, Shards: n.opts.Shards, GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0",
-		Tuning: n.opts.Tuning, Reflection: n.opts.Reflection, FaultInjection: true, Logger: n.opts.Logger,
-	})
+	nd, err := node.Open(ctx, n.config())
 	if err != nil {
 		cancel()
 		n.t.Fatalf("open the node: %v", err)
@@ -122,6 +117,34 @@ func (n *Node) open() {
 		n.t.Fatalf("connect to the node: %v", err)
 	}
 	n.http = &http.Client{Transport: &http.Transport{}}
+}
+
+// config is what the node is opened with.
+func (n *Node) config() node.Config {
+	cfg := node.Config{
+		DataDir: dataDir, FS: n.fs, Shards: n.opts.Shards, GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0",
+		Tuning: n.opts.Tuning, Reflection: n.opts.Reflection, FaultInjection: true, Logger: n.opts.Logger,
+	}
+	switch {
+	case n.opts.Dir != "":
+		cfg.DataDir, cfg.FS = n.opts.Dir, vfs.Default
+	case n.opts.DiskUsage != nil:
+		cfg.FS = disk{n.fs, n.opts.DiskUsage}
+	}
+	return cfg
+}
+
+// Reopen opens a closed node again, and returns the error when it cannot be.
+func (n *Node) Reopen() error {
+	nd, err := node.Open(context.Background(), n.config())
+	if err != nil {
+		return err
+	}
+	if err := nd.Close(); err != nil {
+		return err
+	}
+	n.open()
+	return nil
 }
 
 // Close stops the node in order. It does nothing when the node is closed.

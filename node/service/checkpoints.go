@@ -48,7 +48,12 @@ func (s *Service) GetCheckpoint(_ context.Context, pipeline string, id dataflow.
 	return checkpointOf(p, c), nil
 }
 
-// TriggerCheckpoint asks the coordinator for a checkpoint.
+// coverWait is how long a triggered checkpoint waits for the tasks to read what was appended before. Longer than a start of
+// the tasks takes; not for ever, because a pipeline that is far behind can be checkpointed where it is.
+const coverWait = 10 * time.Second
+
+// TriggerCheckpoint asks the coordinator for a checkpoint. With wait it returns one that covers everything appended before
+// the call, unless the tasks take longer than coverWait to read that.
 func (s *Service) TriggerCheckpoint(ctx context.Context, pipeline string, wait bool) (*api.Checkpoint, error) {
 	p, err := s.cfg.Meta.State().Pipeline(pipeline)
 	if err != nil {
@@ -61,13 +66,30 @@ func (s *Service) TriggerCheckpoint(ctx context.Context, pipeline string, wait b
 	if !wait {
 		return nil, s.cfg.Leader.Request(ctx, p.UID)
 	}
+	want := s.cfg.Worker.Ends(p.Reads)
+	cover, cancel := context.WithTimeout(ctx, coverWait)
+	defer cancel()
+	for {
+		if _, err := s.cfg.Queries.WaitProcessed(cover, pipeline, want); err != nil && dataflow.ReasonOf(err) != dataflow.ReasonTokenNotReached {
+			return nil, err
+		}
+		out, err := s.trigger(ctx, p)
+		if err != nil || out.Commit.Positions.Covers(want) || cover.Err() != nil {
+			return out, err
+		}
+		// The tasks have recovered between the wait and the barrier, and read the rows again.
+	}
+}
+
+// trigger makes one checkpoint and returns it.
+func (s *Service) trigger(ctx context.Context, p *meta.Pipeline) (*api.Checkpoint, error) {
 	id, err := s.cfg.Leader.Trigger(ctx, p.UID)
 	if err != nil {
 		return nil, err
 	}
 	now := s.cfg.Meta.State().Pipelines[p.UID]
 	if now == nil {
-		return nil, dataflow.Errorf(dataflow.ReasonPipelineNotFound, "pipeline %s was deleted", pipeline)
+		return nil, dataflow.Errorf(dataflow.ReasonPipelineNotFound, "pipeline %s was deleted", p.Name)
 	}
 	c, err := now.Cut(id)
 	if err != nil {

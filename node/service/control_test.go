@@ -1,6 +1,8 @@
 package service_test
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -229,5 +231,28 @@ func TestTablesAreDescribed(t *testing.T) {
 	s, err := n.Cluster().GetStatus(t.Context(), &weirv1.GetStatusRequest{})
 	if err != nil || s.GetPipelines() != 2 || s.GetStreams() != 2 || len(s.GetShardLogs()) != 2 {
 		t.Errorf("%v %v", s, err)
+	}
+}
+
+func TestATriggeredCheckpointCoversWhatWasAppendedBefore(t *testing.T) {
+	n := nodetest.Open(t, nodetest.Options{Shards: 2})
+	const batches, rows = 8, 20_000 // more than the tasks read at once
+	many := slices.Repeat([]string{word("a")}, rows)
+	n.Deploy("wc", words)
+	for i := range batches {
+		n.Append("words", many...)
+		n.Checkpoint("wc")
+		want := fmt.Sprintf(`{"word":"a","n":%d}`, (i+1)*rows)
+		if row, _, _ := n.Get("wc", "counts", nodetest.Committed, "a"); row != want {
+			t.Errorf("after %d batches: %s, want %s", i+1, row, want)
+		}
+	}
+	if _, err := n.Pipelines().DeletePipeline(t.Context(), &weirv1.DeletePipelineRequest{Pipeline: "wc"}); err != nil {
+		t.Fatal(err)
+	}
+	n.Deploy("wc", words) // its tasks are not there yet
+	n.Checkpoint("wc")
+	if row, _, _ := n.Get("wc", "counts", nodetest.Committed, "a"); row != fmt.Sprintf(`{"word":"a","n":%d}`, batches*rows) {
+		t.Errorf("deployed again: %s", row)
 	}
 }

@@ -54,17 +54,17 @@ func TestOptionsBesideTheTextCountForTheDifference(t *testing.T) {
 		t.Errorf("%v %v", r, err)
 	}
 	_, err := set("2 s")
-	refused(t, err, dataflow.ReasonPipelineExists, "checkpoint.interval is off, not 2s", "weir pipeline set wc 'checkpoint.interval=2s'")
+	refused(t, err, dataflow.ReasonPipelineExists, "checkpoint.interval is off, not 2 s", "weir pipeline set wc 'checkpoint.interval=2 s'")
 	_, err = set("soon")
 	refused(t, err, dataflow.ReasonOptionInvalid)
-	if r, err := n.Pipelines().SetPipelineOptions(t.Context(), &weirv1.SetPipelineOptionsRequest{Pipeline: "wc", Options: map[string]string{"checkpoint.interval": "2 s"}}); err != nil || r.GetPipeline().GetOptions()["checkpoint.interval"] != "2s" {
+	if r, err := n.Pipelines().SetPipelineOptions(t.Context(), &weirv1.SetPipelineOptionsRequest{Pipeline: "wc", Options: map[string]string{"checkpoint.interval": "2 s"}}); err != nil || r.GetPipeline().GetOptions()["checkpoint.interval"] != "2 s" {
 		t.Errorf("%v %v", r, err)
 	}
 	if r, err := set("2 s"); err != nil || r.GetOutcome() != unchanged {
 		t.Errorf("%v %v", r, err)
 	}
 	// The file says off, as it did when it was deployed: what was set since stays.
-	if r := n.Deploy("wc", words); r.GetOutcome() != unchanged || r.GetPipeline().GetOptions()["checkpoint.interval"] != "2s" {
+	if r := n.Deploy("wc", words); r.GetOutcome() != unchanged || r.GetPipeline().GetOptions()["checkpoint.interval"] != "2 s" {
 		t.Errorf("%v", r)
 	}
 }
@@ -148,6 +148,8 @@ func TestAPipelineStartsWhereItIsTold(t *testing.T) {
 	refused(t, err, dataflow.ReasonTokenForeign)
 	_, err = deploy(t.Context(), n, &weirv1.DeployPipelineRequest{Pipeline: "wc", Sql: words, Start: "tomorrow"})
 	refused(t, err, dataflow.ReasonRequestInvalid, "start")
+	_, err = deploy(t.Context(), n, &weirv1.DeployPipelineRequest{Pipeline: "wc", Sql: words, Start: "2999-01-01T00:00:00Z"})
+	refused(t, err, dataflow.ReasonRequestInvalid, "start: 2999-01-01T00:00:00Z is in the future")
 }
 
 func TestAFileOfStreamsMakesNoPipeline(t *testing.T) {

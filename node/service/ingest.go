@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -35,7 +36,7 @@ func (s *Service) Begin(ctx context.Context, a api.Append) (api.Pending, error) 
 			return nil, err
 		}
 	}
-	if err := s.roomFor(st.ID); err != nil {
+	if err := s.roomFor(st); err != nil {
 		return nil, err
 	}
 	parts := a.Shards
@@ -85,40 +86,15 @@ func digestOf(parts []api.ShardRows, encoded [][]byte) uint64 {
 	return d.Sum64()
 }
 
-// roomFor refuses rows for a stream that is over max_bytes and cannot be trimmed, because a pipeline still needs its
-// oldest rows.
-func (s *Service) roomFor(id dataflow.StreamID) error {
-	st := s.cfg.Meta.State().Streams[id]
-	if st == nil || st.Options.MaxBytes == 0 {
-		return nil
-	}
-	var bytes int64
-	for _, sh := range s.cfg.Shards {
-		_, _, b := sh.Log.Range(id)
-		bytes += b
-	}
-	if bytes <= st.Options.MaxBytes {
-		return nil
-	}
-	for _, h := range s.cfg.Meta.State().StreamHolders(id) {
-		for k, from := range h.Positions {
-			if start, end, _ := s.cfg.Shards[k.Shard].Log.Range(id); end > start && from <= start {
-				return dataflow.Errorf(dataflow.ReasonOverloaded, "stream %s holds %d bytes, its max_bytes is %d, and pipeline %s (%s) still needs its oldest rows",
-					st.Name, bytes, st.Options.MaxBytes, h.Name, h.State).
-					WithHint("wait for the pipeline, or raise max_bytes").WithRetry(time.Second).WithMeta("pipeline", h.Name)
-			}
-		}
-	}
-	return nil // the next trim makes room
-}
-
 // checkPlaces refuses rows that a client has sent to a shard they do not hash to.
 func (s *Service) checkPlaces(st *api.Stream, parts []api.ShardRows) error {
 	n := len(s.cfg.Shards)
 	placer := key.NewPlacer(st.PartitionBy, n, 0)
-	for _, part := range parts {
+	for i, part := range parts {
 		if int(part.Shard) >= n {
-			return dataflow.Errorf(dataflow.ReasonRowInvalid, "there is no shard %d: the group has %d", part.Shard, n)
+			e := dataflow.Errorf(dataflow.ReasonRequestInvalid, "shards[%d].shard: there is no shard %d: the group has %d", i, part.Shard, n)
+			e.Violations = []dataflow.Violation{{Field: fmt.Sprintf("shards[%d].shard", i), Description: e.Message}}
+			return e
 		}
 		if len(st.PartitionBy) == 0 {
 			continue

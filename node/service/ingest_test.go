@@ -155,7 +155,7 @@ func TestNumberedRowsAreTakenOnceAndOnlyWhereTheyBelong(t *testing.T) {
 	_, err := send(p, "s", 1, 4, 13)
 	refused(t, err, dataflow.ReasonOutOfOrder, "3")
 	_, err = send(p, "s", 7, 1, 10)
-	refused(t, err, dataflow.ReasonRowInvalid, "shard 7")
+	refused(t, err, dataflow.ReasonRequestInvalid, "shard 7")
 	next := open("s")
 	_, err = send(p, "s", 1, 3, 12)
 	refused(t, err, dataflow.ReasonProducerFenced)
@@ -215,7 +215,7 @@ CREATE MATERIALIZED VIEW counts AS SELECT word, count(*) AS n FROM words GROUP B
 		t.Fatal(err)
 	}
 	err := fill()
-	refused(t, err, dataflow.ReasonOverloaded, "wc", "STOPPED", "max_bytes")
+	refused(t, err, dataflow.ReasonOverloaded, "wc", "STOPPED", "max_bytes", "weir pipeline resume wc", "ends by itself at 20")
 	if e := nodetest.Refusal(err); e.RetryAfter == 0 {
 		t.Error("no RetryInfo")
 	}

@@ -20,7 +20,7 @@ func (s *Service) describe(st *meta.State, p *meta.Pipeline) (*api.Pipeline, err
 		return nil, err
 	}
 	out := &api.Pipeline{
-		Name: p.Name, UID: p.UID, SQL: p.SQL, Options: p.Options.List(), State: p.State, Failure: p.Failure,
+		Name: p.Name, UID: p.UID, SQL: p.SQL, Options: p.Options.List(), State: stateNow(s.cfg.Worker, p), Failure: p.Failure,
 		Timeline: p.Timeline, Incarnation: p.Incarnation, CreatedAt: p.CreatedAt,
 	}
 	for _, t := range prog.Plan.Tables() {
@@ -30,6 +30,7 @@ func (s *Service) describe(st *meta.State, p *meta.Pipeline) (*api.Pipeline, err
 		out.Streams = append(out.Streams, r.Name)
 	}
 	cut := s.cfg.Queries.NewestCut(PipelineInfo(p))
+	cut.State = out.State
 	out.Cut = &cut
 	return out, nil
 }

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"time"
 
@@ -42,7 +43,23 @@ func (q QuerySources) Pipeline(name string) (*statequery.Pipeline, error) {
 	if err != nil {
 		return nil, err
 	}
-	return PipelineInfo(p), nil
+	return q.info(p), nil
+}
+
+// info is PipelineInfo with the state that a reader meets.
+func (q QuerySources) info(p *meta.Pipeline) *statequery.Pipeline {
+	out := PipelineInfo(p)
+	out.State = stateNow(q.Worker, p)
+	return out
+}
+
+// stateNow is a pipeline's state: what the meta log says, but while nothing runs on this node, as after its start, a
+// pipeline that the log has RUNNING is about to recover.
+func stateNow(w *worker.Worker, p *meta.Pipeline) dataflow.PipelineState {
+	if p.State == dataflow.PipelineRunning && w.Live(p.UID) == nil {
+		return dataflow.PipelineRecovering
+	}
+	return p.State
 }
 
 // Cut returns a readable cut.
@@ -117,26 +134,23 @@ type live struct{ *worker.Running }
 func (l live) Incarnation() dataflow.Incarnation { return l.Running.Incarnation }
 
 func (l live) Get(stage dataflow.StageID, shard dataflow.ShardID, key, dst []byte) ([]byte, bool, error) {
-	val, found, open := l.Table(stage, shard).Get(key, dst)
-	if !open {
-		return nil, false, l.ended()
-	}
-	return val, found, nil
+	val, found, err := l.Running.Get(stage, shard, key, dst)
+	return val, found, l.ended(err)
 }
 
 func (l live) Scan(stage dataflow.StageID, shard dataflow.ShardID, lo, hi []byte, limit int) (keys, values [][]byte, err error) {
-	entries, open := l.Table(stage, shard).Scan(lo, hi, limit)
-	if !open {
-		return nil, nil, l.ended()
-	}
+	entries, err := l.Running.Scan(stage, shard, lo, hi, limit)
 	for _, e := range entries {
 		keys, values = append(keys, e.Key), append(values, e.Val)
 	}
-	return keys, values, nil
+	return keys, values, l.ended(err)
 }
 
-// ended is the answer to a read that met the end of the incarnation it had begun on.
-func (l live) ended() error {
+// ended is the answer to a read that met the end of the incarnation it had begun on; other errors are their own.
+func (l live) ended(err error) error {
+	if !errors.Is(err, worker.ErrEnded) {
+		return err
+	}
 	return dataflow.Errorf(dataflow.ReasonPipelineRecovering, "incarnation %d ended during the live read", l.Incarnation()).WithRetry(liveRetry)
 }
 

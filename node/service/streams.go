@@ -78,24 +78,13 @@ func (s *Service) SealStream(ctx context.Context, name string) (*api.Stream, err
 // Extent returns what the stream holds, and who holds it.
 func (s *Service) Extent(_ context.Context, st *api.Stream) (api.StreamExtent, error) {
 	var ext api.StreamExtent
-	perRow := make(map[dataflow.ShardID]float64)
 	for _, sh := range s.cfg.Shards {
 		start, end, bytes := sh.Log.Range(st.ID)
 		ext.Shards = append(ext.Shards, api.ShardExtent{Shard: sh.ID, Start: start, End: end, Bytes: bytes})
-		if end > start {
-			perRow[sh.ID] = float64(bytes) / float64(end-start)
-		}
 	}
 	for _, h := range s.cfg.Meta.State().StreamHolders(st.ID) {
-		holder := api.StreamHolder{Pipeline: h.Name, State: h.State}
-		for _, e := range ext.Shards {
-			from := max(h.Positions[dataflow.StreamShard{Stream: st.ID, Shard: e.Shard}], e.Start)
-			if e.End > from {
-				holder.Rows += uint64(e.End - from)
-				holder.Bytes += int64(perRow[e.Shard] * float64(e.End-from))
-			}
-		}
-		ext.Holders = append(ext.Holders, holder)
+		n := s.needsOf(st.ID, &h)
+		ext.Holders = append(ext.Holders, api.StreamHolder{Pipeline: h.Name, State: h.State, Rows: n.rows, Bytes: n.bytes})
 	}
 	return ext, nil
 }

@@ -82,6 +82,7 @@ func (s *Service) DescribeTable(_ context.Context, pipeline, table string) (api.
 	for _, t := range s.tablesOf(p.Name, prog.Plan, s.cfg.Worker.Live(p.UID)) {
 		if t.Name == table {
 			cut := s.cfg.Queries.NewestCut(PipelineInfo(p))
+			cut.State = stateNow(s.cfg.Worker, p)
 			return t, &cut, nil
 		}
 	}

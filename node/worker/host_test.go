@@ -225,7 +225,8 @@ func (h *host) live(p *meta.Pipeline, word string) int64 {
 	h.t.Helper()
 	k := key.AppendRow(nil, dataflow.Row{dataflow.Text(word)})
 	s := dataflow.ShardOf(dataflow.KeyGroupOf(dataflow.HashKey(k)), shards)
-	acc, _, _ := h.worker.Live(p.UID).Table(0, s).Get(k, nil)
+	acc, _, err := h.worker.Live(p.UID).Get(0, s, k, nil)
+	h.must(err)
 	return rowsOf(acc)
 }
 

@@ -41,6 +41,8 @@ const dropTimeout = 10 * time.Second
 // layers up to the release floor (P6), and drops what the meta log has dropped (P1: by an entry of the shard's own log).
 type publisher struct {
 	cfg Config
+	// readable is told of each cut that has become readable on a shard; optional.
+	readable func(dataflow.ShardID, *dataflow.CheckpointCommit)
 	// published holds which cuts the replicas have been told of, per pipeline; used by the publish loop alone.
 	published map[dataflow.PipelineUID]cutSet
 	// merged holds when a pipeline's layers were last folded on a shard; used by the merge loop alone.
@@ -120,6 +122,9 @@ func (p *publisher) publish(pl *meta.Pipeline) error {
 			}
 			if err != nil {
 				return fmt.Errorf("publish cut %d of pipeline %s on shard %d: %w", c.ID, pl.Name, s.ID, err)
+			}
+			if p.readable != nil {
+				p.readable(s.ID, c)
 			}
 		}
 		s.Replica.SetRetained(pl.UID, keep)

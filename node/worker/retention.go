@@ -12,30 +12,64 @@ import (
 	"github.com/weirdb/weir/raftlog/shard"
 )
 
-// DefaultRetentionEvery is how often streams are looked at for rows to drop. Retention is counted in hours and days; size limits
-// are met a little late at the worst.
+// DefaultRetentionEvery is how often streams are looked at for rows that are too old. Retention is counted in hours and
+// days.
 const DefaultRetentionEvery = 2 * time.Second
+
+// sizeEvery is the least time between two looks at the streams that have a max_bytes, which come when rows were appended or
+// the meta log has moved: a cut frees rows. Why not shorter: each look may cost an entry per shard. Why not longer: what is
+// appended meanwhile goes over the size.
+const sizeEvery = 100 * time.Millisecond
 
 // retentionLoop trims the streams, and forgets what is only kept for pipelines that are gone.
 func (w *Worker) retentionLoop(ctx context.Context) error {
 	tick := time.NewTicker(w.cfg.RetentionEvery)
 	defer tick.Stop()
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	ready := false // sizeEvery has passed since the last look at sizes
 	for {
+		appended, changed := w.Appended(), w.cfg.Meta.Changed()
+		if !ready {
+			appended, changed = nil, nil
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-tick.C:
+			st := w.cfg.Meta.State()
+			w.forget(st)
+			w.trim(ctx, st, st.StreamList())
+			continue
+		case <-pause.C:
+			ready = true
+			w.trimSizes(ctx) // for what came in the pause
+			continue
+		case <-appended:
+		case <-changed:
 		}
-		st := w.cfg.Meta.State()
-		w.forget(st)
-		w.trim(ctx, st)
+		w.trimSizes(ctx)
+		ready = false
+		pause.Reset(sizeEvery)
 	}
 }
 
-// trim drops rows that are past their stream's retention or over its size and that no pipeline claims. Rows claimed by a
-// pipeline that lags behind by more than the grace go all the same: it fails with POSITIONS_EXPIRED.
-func (w *Worker) trim(ctx context.Context, st *meta.State) {
-	for _, stream := range st.StreamList() {
+// trimSizes trims the streams that have a max_bytes.
+func (w *Worker) trimSizes(ctx context.Context) {
+	st := w.cfg.Meta.State()
+	var bounded []*meta.Stream
+	for _, s := range st.Streams {
+		if s.Options.MaxBytes > 0 {
+			bounded = append(bounded, s)
+		}
+	}
+	w.trim(ctx, st, bounded)
+}
+
+// trim drops rows of the streams that are past their retention or over their size and that no pipeline claims. Rows
+// claimed by a pipeline that lags behind by more than the grace go all the same: it fails with POSITIONS_EXPIRED.
+func (w *Worker) trim(ctx context.Context, st *meta.State, streams []*meta.Stream) {
+	for _, stream := range streams {
 		claims := claimed(st, stream.ID)
 		var total int64
 		for _, s := range w.cfg.Shards {
@@ -76,8 +110,10 @@ type extent interface {
 	Range(stream dataflow.StreamID) (start, end dataflow.Offset, bytes int64)
 	// OffsetAt returns the first row appended at a time (µs since 1970) or later.
 	OffsetAt(stream dataflow.StreamID, at int64) dataflow.Offset
-	// OffsetKeeping returns the first of the newest rows that take about so many bytes.
+	// OffsetKeeping returns the first of the newest rows that take at most so many bytes, or the newest batch's.
 	OffsetKeeping(stream dataflow.StreamID, bytes int64) dataflow.Offset
+	// BatchAt returns the first offset of the batch that holds an offset: rows go by whole batches.
+	BatchAt(stream dataflow.StreamID, offset dataflow.Offset) dataflow.Offset
 }
 
 var _ extent = (*shard.Log)(nil)
@@ -109,7 +145,7 @@ func trimTo(stream *meta.Stream, rows extent, claim dataflow.Offset, total int64
 			to, why = overdue, shard.TrimGrace
 		}
 	}
-	if to <= start {
+	if to = rows.BatchAt(stream.ID, to); to <= start {
 		return 0, 0
 	}
 	return to, why

@@ -41,6 +41,11 @@ func (r rows) OffsetKeeping(_ dataflow.StreamID, bytes int64) dataflow.Offset {
 	return max(r.start, r.end()-min(r.end(), dataflow.Offset(bytes/rowBytes)))
 }
 
+// BatchAt makes batches of one row, but for those from offset 200 on, which are one batch.
+func (r rows) BatchAt(_ dataflow.StreamID, offset dataflow.Offset) dataflow.Offset {
+	return min(offset, max(200, r.start), r.end())
+}
+
 func TestRowsAreTrimmedToWhatIsWantedOrNeeded(t *testing.T) {
 	const h = time.Hour
 	aged := rows{100, []int{50, 40, 30, 20, 10, 5, 1}} // offsets 100 to 106
@@ -83,6 +88,15 @@ func TestRowsAreTrimmedToWhatIsWantedOrNeeded(t *testing.T) {
 				t.Errorf("trimmed to %d for reason %d, want %d for %d", to, why, c.to, c.why)
 			}
 		})
+	}
+	large := rows{198, []int{5, 5, 5, 5, 5}}
+	opts := dataflow.StreamOptions{MaxBytes: 10, Grace: 100 * h}
+	if to, why := trimTo(&meta.Stream{ID: 1, Options: opts}, large, 201, 50, noon); to != 200 || why != shard.TrimSize {
+		t.Errorf("a batch that is needed in part is trimmed to %d for %d", to, why)
+	}
+	large.start, large.ages = 200, large.ages[2:]
+	if to, why := trimTo(&meta.Stream{ID: 1, Options: opts}, large, 201, 30, noon); why != 0 {
+		t.Errorf("it is trimmed to %d again, which changes nothing", to)
 	}
 	if to, why := trimTo(&meta.Stream{ID: 1, Options: dataflow.StreamOptions{Retention: h, MaxBytes: 10}}, rows{}, unclaimed, 0, noon); why != 0 {
 		t.Errorf("an empty stream is trimmed to %d", to)

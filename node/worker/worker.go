@@ -41,6 +41,8 @@ type Config struct {
 	Meta    *meta.Log
 	Catalog *catalog.Catalog
 	Merge   MergePolicy
+	// Memory is the budget of all live tables; nil = they hold all their keys, whatever that takes.
+	Memory *state.Budget
 	// RetentionEvery is how often streams are looked at for rows to drop; default DefaultRetentionEvery.
 	RetentionEvery time.Duration
 	// Source, if set, replaces the rows of the shards' logs: see Source.
@@ -81,6 +83,7 @@ type Running struct {
 	Run         *task.Run
 	Plan        *plan.Plan
 	tables      map[tableRef]*state.Table
+	view        func(dataflow.ShardID, dataflow.CheckpointID) (*state.View, error)
 	onError     dataflow.OnError // what the tasks were started with
 	covered     coverage
 	end         func(dataflow.StreamShard) dataflow.Offset // where the rows end that the tasks read
@@ -94,6 +97,18 @@ type tableRef struct {
 // Table returns the live table of a stage on a shard.
 func (r *Running) Table(stage dataflow.StageID, shard dataflow.ShardID) *state.Table {
 	return r.tables[tableRef{stage, shard}]
+}
+
+// committed tells the tables that a cut of the run's incarnation can be read on a shard.
+func (r *Running) committed(shard dataflow.ShardID, c *dataflow.CheckpointCommit) {
+	if c.Incarnation != r.Incarnation {
+		return
+	}
+	for ref, t := range r.tables {
+		if ref.shard == shard {
+			t.Committed(c.ID)
+		}
+	}
 }
 
 // closeTables gives the memory of the tables back. No task uses them any more; readers are told that they are gone.
@@ -122,6 +137,7 @@ func New(cfg Config) *Worker {
 	w.mu.steps = make(map[dataflow.PipelineUID]func(coordinator.Event))
 	w.mu.appended = make(chan struct{})
 	w.publisher = newPublisher(cfg)
+	w.publisher.readable = w.committed
 	return w
 }
 
@@ -207,11 +223,14 @@ func (w *Worker) Start(ctx context.Context, uid dataflow.PipelineUID, inc datafl
 	if err != nil {
 		return err
 	}
-	run := &Running{Incarnation: inc, Plan: prog.Plan, onError: p.Options.OnError, tables: make(map[tableRef]*state.Table), end: w.End}
+	run := &Running{Incarnation: inc, Plan: prog.Plan, onError: p.Options.OnError, tables: make(map[tableRef]*state.Table), end: w.End,
+		view: func(shard dataflow.ShardID, cut dataflow.CheckpointID) (*state.View, error) {
+			return w.cfg.Shards[shard].Replica.View(uid, cut)
+		}}
 	run.covered.mu.known = base.Positions
 	for _, stage := range prog.Plan.Stages {
 		for _, s := range w.cfg.Shards {
-			run.tables[tableRef{stage.ID, s.ID}] = state.NewTable(task.Shape(stage))
+			run.tables[tableRef{stage.ID, s.ID}] = state.NewTable(task.Shape(stage), w.cfg.Memory)
 		}
 	}
 	began := time.Now()
@@ -226,6 +245,8 @@ func (w *Worker) Start(ctx context.Context, uid dataflow.PipelineUID, inc datafl
 		Start: w.startOf(base, prog.Streams), Bases: make(map[dataflow.ShardID]checkpoint.Base), Skipped: make(map[dataflow.ShardID]uint64),
 		SkipRows: make(map[dataflow.SourceRow]struct{}), OnError: p.Options.OnError,
 		Table:  run.Table,
+		View:   run.view,
+		Memory: w.cfg.Memory,
 		Rows:   func(s dataflow.ShardID) task.RowLog { return w.rows(w.cfg.Shards[s]) },
 		Deltas: func(s dataflow.ShardID) checkpoint.Log { return w.cfg.Shards[s].Log },
 		Ack: func(a checkpoint.Ack) {
@@ -350,9 +371,13 @@ func (w *Worker) load(ctx context.Context, uid dataflow.PipelineUID, inc dataflo
 			defer view.Release()
 			for _, stage := range run.Plan.Stages {
 				t := run.Table(stage.ID, s.ID)
+				t.Committed(base.ID)
 				it := view.Iter(stage.ID, nil, nil)
 				for it.Next() {
-					t.Load(it.Key(), it.Value())
+					if !t.Load(it.Key(), it.Value()) {
+						t.SetIncomplete() // the others are looked up when they are needed
+						break
+					}
 					if counts[i]++; counts[i]%4096 == 0 && ctx.Err() != nil {
 						break
 					}
@@ -410,6 +435,16 @@ func (w *Worker) Stop(uid dataflow.PipelineUID, inc dataflow.Incarnation) {
 	w.mu.Unlock()
 	if r != nil {
 		r.stop()
+	}
+}
+
+// committed tells the tables of a run that a cut of it can be read on a shard.
+func (w *Worker) committed(shard dataflow.ShardID, c *dataflow.CheckpointCommit) {
+	w.mu.Lock()
+	r := w.mu.runs[c.Pipeline]
+	w.mu.Unlock()
+	if r != nil {
+		r.committed(shard, c)
 	}
 }
 

@@ -190,6 +190,27 @@ func (g *GroupLog) Behind() int64 {
 	return int64(files) * s.opts.SegmentBytes
 }
 
+// Needless returns the bytes of the files, but for the newest, that hold entries of this group of which Retain with the
+// same arguments would want none. Raft may still have them, and other groups may want the files.
+func (g *GroupLog) Needless(floor dataflow.LogIndex, islands ...dataflow.LogRange) int64 {
+	keep := retained{floor: uint64(floor), islands: islands}
+	s := g.store
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	wanted := make(map[*segment]bool)
+	for i := range g.pub.entries.runs {
+		r := &g.pub.entries.runs[i]
+		wanted[r.seg] = wanted[r.seg] || keep.any(r.first, r.last())
+	}
+	var bytes int64
+	for n := range len(s.mu.segs) - 1 {
+		if want, here := wanted[s.mu.segs[n]]; here && !want {
+			bytes += s.opts.SegmentBytes
+		}
+	}
+	return bytes
+}
+
 // Retained returns the lowest and the highest index that Entry can read, between which others may have been let go, and
 // the bytes that they take in the files; 0, 0, 0 when there are none.
 func (g *GroupLog) Retained() (first, last dataflow.LogIndex, bytes int64) {

@@ -40,6 +40,45 @@ func trim(t testing.TB, g *logstore.GroupLog, to uint64, islands ...dataflow.Log
 	}
 }
 
+func TestNeedlessFilesHoldNothingThatIsWanted(t *testing.T) {
+	s := open(t, vfs.NewCrashableMem())
+	a, b := group(t, s, "a"), group(t, s, "b")
+	store(t, b, 1, 1, 500)
+	store(t, a, 1, 1000, 1000)
+	store(t, b, 2, 2, 500)
+	const most = 1 << 62
+	all := a.Needless(most)
+	if files := all / (32 << 10); files < 30 {
+		t.Fatalf("%d bytes are needless when nothing is wanted", all)
+	}
+	for _, c := range []struct {
+		name    string
+		floor   dataflow.LogIndex
+		islands []dataflow.LogRange
+		least   int64
+		most    int64
+	}{
+		{"all is wanted", 1, nil, 0, 0},
+		{"the second half is wanted", 501, nil, all * 4 / 10, all * 6 / 10},
+		{"an entry is wanted", most, []dataflow.LogRange{{First: 500, Last: 500}}, all - 64<<10, all - 1},
+	} {
+		if got := a.Needless(c.floor, c.islands...); got < c.least || got > c.most {
+			t.Errorf("%s: %d bytes of %d are needless", c.name, got, all)
+		}
+	}
+	if got := b.Needless(most); got == 0 || got > 64<<10 {
+		t.Errorf("the file of one entry has %d bytes", got)
+	}
+	a.Retain(most)
+	if err := a.DeleteRange(1, 1000); err != nil {
+		t.Fatal(err)
+	}
+	if got := a.Needless(most); got != 0 {
+		t.Errorf("%d bytes are needless of what was let go", got)
+	}
+	closeStore(t, s)
+}
+
 // An idle pipeline's few entries, and one old row of another group, once kept all files after them.
 func TestAnOldEntryKeepsItsOwnFileOnly(t *testing.T) {
 	fs := vfs.NewCrashableMem()

@@ -120,8 +120,8 @@ func (s *State) checkCommit(p *Pipeline, c *dataflow.CheckpointCommit) error {
 }
 
 // release drops the leases that have expired and the cuts that nothing keeps (P6). Kept are the newest
-// checkpoint.retained cuts, leased ones, and those whose successor was committed less than KeepSuperseded ago. p is a
-// private copy; its slices are replaced.
+// checkpoint.retained cuts, leased ones, and of the others the newest MaxSuperseded as far as their successor was committed
+// less than KeepSuperseded ago. p is a private copy; its slices are replaced.
 func (p *Pipeline) release(now int64) {
 	p.Leases = slices.DeleteFunc(slices.Clone(p.Leases), func(l Lease) bool { return l.ExpiresAt <= now })
 	kept := make([]*dataflow.CheckpointCommit, 0, len(p.Cuts))
@@ -138,7 +138,8 @@ func (p *Pipeline) keeps(i int, now int64) bool {
 	if i >= len(p.Cuts)-p.Options.Retained {
 		return true
 	}
-	if now-p.Cuts[i+1].CommittedAt < KeepSuperseded.Microseconds() {
+	young := now-p.Cuts[i+1].CommittedAt < KeepSuperseded.Microseconds()
+	if young && i >= len(p.Cuts)-p.Options.Retained-MaxSuperseded {
 		return true
 	}
 	return slices.ContainsFunc(p.Leases, func(l Lease) bool {

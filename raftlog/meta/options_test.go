@@ -32,7 +32,7 @@ func TestEntriesSayEveryOption(t *testing.T) {
 		Reads: map[string]dataflow.StreamID{"s": 0}, Options: []dataflow.Option{{Name: "on_error", Value: "skip"}}})
 	must(err)
 
-	stream := []string{"max_bytes=unbounded", "retention=1h0m0s", "retention.grace=168h0m0s"}
+	stream := []string{"max_bytes=unbounded", "retention=1 h", "retention.grace=7 days"}
 	want := map[string][]string{"stream": stream, "declared": stream}
 	p, err := log.State().Pipeline("p")
 	must(err)
@@ -94,17 +94,17 @@ func TestOptionsThatAnEntryLacksNeverChange(t *testing.T) {
 	for _, o := range append(p.Options.List(), st.Options.List()...) {
 		got += o.Name + "=" + o.Value + "\n"
 	}
-	const want = `checkpoint.interval=1s
+	const want = `checkpoint.interval=1 s
 checkpoint.max_concurrent=1
-checkpoint.min_pause=0s
+checkpoint.min_pause=0 s
 checkpoint.mode=exactly_once
 checkpoint.retained=3
-checkpoint.timeout=10m0s
+checkpoint.timeout=10 min
 checkpoint.tolerable_failures=10
 on_error=fail
 max_bytes=unbounded
-retention=168h0m0s
-retention.grace=168h0m0s
+retention=7 days
+retention.grace=7 days
 `
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)

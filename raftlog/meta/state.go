@@ -13,6 +13,11 @@ import (
 // was told the newest cut asks other shards for it. Why not longer: cuts hold back merging.
 const KeepSuperseded = 10 * time.Second
 
+// MaxSuperseded bounds the cuts that are kept because they are young. Why not fewer: so many are made in KeepSuperseded at
+// the shortest checkpoint.interval. Why not unbounded: while the clock stands behind the meta log's time, because it had
+// run ahead and was set right, no cut gets older.
+const MaxSuperseded = 1000
+
 // Limits of what one group or pipeline may hold in the meta log, so that no client can grow it without bound.
 const (
 	MaxLeases    = 1000           // leases of one pipeline
@@ -188,12 +193,15 @@ type Holder struct {
 	Pipeline  dataflow.PipelineUID
 	Name      string
 	State     dataflow.PipelineState
-	Positions dataflow.Positions // per shard of this stream: rows from here on are still needed (the floor cut's)
+	Positions dataflow.Positions // per shard of this stream: rows from here on are still needed (the newest cut's, P6)
 	// Until is when the claim ends by itself, in µs since 1970 of the meta log's time; 0 while the pipeline is active.
 	Until int64
 }
 
 // StreamHolders returns the claims on a stream's rows, by the pipelines' names. A claim that has expired is not among them.
+//
+// A pipeline needs the rows behind its newest committed cut, from which every recovery goes on (P4). Older cuts, retained
+// or leased, are state that is there to be read: they need no row.
 func (s *State) StreamHolders(id dataflow.StreamID) []Holder {
 	st := s.Streams[id]
 	if st == nil {
@@ -205,10 +213,10 @@ func (s *State) StreamHolders(id dataflow.StreamID) []Holder {
 			continue
 		}
 		h := Holder{Pipeline: p.UID, Name: p.Name, State: p.State, Positions: dataflow.Positions{}, Until: s.claimEnd(p)}
-		floor := p.Floor().Positions
+		next := p.Newest().Positions
 		for shard := range s.Shards {
 			k := dataflow.StreamShard{Stream: id, Shard: dataflow.ShardID(shard)}
-			h.Positions[k] = floor[k]
+			h.Positions[k] = next[k]
 		}
 		out = append(out, h)
 	}

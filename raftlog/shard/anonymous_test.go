@@ -22,16 +22,20 @@ func TestAnonymousProducersAreForgottenSooner(t *testing.T) {
 	send := func(name string) (shard.Appended, error) {
 		return h.log.Append(ctx, shard.Append{Stream: 1, Rows: []byte("a"), Count: 1, Producer: name, Epoch: 1, First: 1})
 	}
+	open := func(name string) error {
+		_, err := h.log.OpenProducer(ctx, 1, name, 1)
+		return err
+	}
 	for _, name := range []string{"named", dataflow.AnonymousProducer + "1", dataflow.AnonymousProducer + "2"} {
+		h.must(open(name))
 		_, err := send(name)
 		h.must(err)
 	}
-	if _, err := send("one more"); dataflow.ReasonOf(err) != dataflow.ReasonOverloaded {
+	if err := open("one more"); dataflow.ReasonOf(err) != dataflow.ReasonOverloaded {
 		t.Fatalf("a producer over the limit: %v", err)
 	}
 	clock.Add(dataflow.AnonymousProducerTTL.Microseconds() / 2)
-	_, err := h.log.OpenProducer(ctx, 1, dataflow.AnonymousProducer+"1", 1) // it says that it lives
-	h.must(err)
+	h.must(open(dataflow.AnonymousProducer + "1")) // it says that it lives
 	before := h.log.AppliedIndex()
 	clock.Add(dataflow.AnonymousProducerTTL.Microseconds()/2 + 1)
 	for {
@@ -45,7 +49,7 @@ func TestAnonymousProducersAreForgottenSooner(t *testing.T) {
 			t.Fatal("nothing is forgotten")
 		}
 	}
-	if _, err := send("one more"); err != nil {
+	if err := open("one more"); err != nil {
 		t.Errorf("there is no room: %v", err)
 	}
 	for _, name := range []string{"named", dataflow.AnonymousProducer + "1"} {

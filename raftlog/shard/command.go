@@ -57,7 +57,7 @@ type (
 		producer string // "" = plain
 		epoch    dataflow.ProducerEpoch
 		first    dataflow.Seq
-		limit    int // of producers or keys, when the batch has one
+		limit    int // of keys, when the batch has one; a producer's batch carries one that says nothing
 		hasKey   bool
 		key      keyHash
 		rows     []byte

@@ -49,6 +49,14 @@ func (l *Log) DropPipeline(ctx context.Context, pipeline dataflow.PipelineUID) e
 	return err
 }
 
+// HoldsDelta reports whether the log has, or has had and settled, all of the pipeline's deltas up to ref.
+func (l *Log) HoldsDelta(pipeline dataflow.PipelineUID, ref dataflow.DeltaRef) bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	p := l.mu.m.pipelines[pipeline]
+	return p != nil && p.holds(ref)
+}
+
 // PipelineStatus is what a shard's log knows of a pipeline.
 type PipelineStatus struct {
 	Incarnation dataflow.Incarnation // the one that may write here

@@ -25,6 +25,8 @@ func (s *entryMap) Entry(i dataflow.LogIndex) ([]byte, error) {
 
 func (s *entryMap) Behind() int64 { return 0 }
 
+func (s *entryMap) Needless(dataflow.LogIndex, ...dataflow.LogRange) int64 { return 0 }
+
 func (s *entryMap) Retain(dataflow.LogIndex, ...dataflow.LogRange) {}
 
 // countingReplica counts the chunks it is given, and keeps the last one.
@@ -163,12 +165,30 @@ func TestOffsetsAreFoundByTimeAndSize(t *testing.T) {
 	for _, tc := range []struct {
 		bytes int64
 		want  dataflow.Offset
-	}{{1000, 5}, {90, 5}, {89, 10}, {70, 10}, {69, 15}, {40, 15}, {39, 20}, {0, 20}} {
+	}{{1000, 5}, {90, 5}, {89, 10}, {70, 10}, {69, 15}, {40, 15}, {39, 15}, {0, 15}} { // the newest batch stays
 		if got := f.OffsetKeeping(1, tc.bytes); got != tc.want {
 			t.Errorf("offset keeping %d bytes is %d, want %d", tc.bytes, got, tc.want)
 		}
 	}
-	if f.OffsetAt(2, 0) != 0 || f.OffsetKeeping(2, 0) != 0 || f.LastTrim(2) != (Trim{}) {
+	for _, tc := range []struct{ from, batch dataflow.Offset }{{0, 5}, {5, 5}, {9, 5}, {10, 10}, {19, 15}, {20, 20}, {99, 20}} {
+		if got := f.BatchAt(1, tc.from); got != tc.batch {
+			t.Errorf("offset %d is in batch %d, want %d", tc.from, got, tc.batch)
+		}
+	}
+	for _, tc := range []struct {
+		from dataflow.Offset
+		want int64
+	}{{0, 90}, {5, 90}, {9, 90}, {10, 70}, {14, 70}, {19, 40}, {20, 0}, {99, 0}} {
+		if got := f.BytesFrom(1, tc.from); got != tc.want {
+			t.Errorf("%d bytes from %d on, want %d", got, tc.from, tc.want)
+		}
+	}
+	for offset, want := range map[dataflow.Offset]int64{4: 200, 5: 200, 12: 300, 20: 0} {
+		if got := f.AppendTime(1, offset); got != want {
+			t.Errorf("row %d was appended at %d, want %d", offset, got, want)
+		}
+	}
+	if f.OffsetAt(2, 0) != 0 || f.OffsetKeeping(2, 0) != 0 || f.BatchAt(2, 7) != 0 || f.BytesFrom(2, 0) != 0 || f.AppendTime(2, 0) != 0 || f.LastTrim(2) != (Trim{}) {
 		t.Error("a stream without rows has offsets")
 	}
 }

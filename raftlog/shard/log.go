@@ -33,6 +33,8 @@ type Log struct {
 
 	applied atomic.Uint64 // the last index that machine and replica have
 	since   atomic.Int64  // log bytes applied since the last snapshot was asked for
+	taken   atomic.Int64  // log bytes applied since the log was opened
+	dropped atomic.Bool   // something that the store holds was dropped since reclaim looked last
 	frozen  error         // why nothing is applied any more; only the apply goroutine touches it
 
 	mu struct {
@@ -131,7 +133,11 @@ func (l fsm) Apply(index dataflow.LogIndex, cmd []byte) any {
 			return refused(l.freeze(err))
 		}
 	}
+	if drops(c) {
+		l.dropped.Store(true)
+	}
 	l.advance(index)
+	l.taken.Add(int64(len(cmd)))
 	if n := l.since.Add(int64(len(cmd))); l.cfg.SnapshotBytes > 0 && n >= l.snapshotAfter() {
 		select {
 		case l.due <- struct{}{}:

@@ -84,6 +84,8 @@ func TestWhoeverFetchedChangedBeforeReadingMissesNothing(t *testing.T) {
 
 func TestSubmittedBatchesKeepTheirOrder(t *testing.T) {
 	h := open(t, vfs.NewCrashableMem(), nil)
+	_, err := h.log.OpenProducer(testCtx(t), 1, "p", 1)
+	h.must(err)
 	var pending []*shard.Pending
 	for i := range 50 {
 		p, err := h.log.Submit(shard.Append{Stream: 1, Rows: []byte("xx"), Count: 2, Producer: "p", Epoch: 1, First: dataflow.Seq(1 + 2*i)})
@@ -197,6 +199,11 @@ func TestOldSendersAreForgottenWhileTheLogLeads(t *testing.T) {
 		h.must(err)
 		return got.Duplicate
 	}
+	open := func() {
+		_, err := h.log.OpenProducer(ctx, 1, "p", 1)
+		h.must(err)
+	}
+	open()
 	if duplicate(key) || duplicate(sender) || !duplicate(key) || !duplicate(sender) {
 		t.Fatal("a sender is not remembered, or one that was never here is")
 	}
@@ -208,7 +215,10 @@ func TestOldSendersAreForgottenWhileTheLogLeads(t *testing.T) {
 		t.Error("the producer was forgotten with the key")
 	}
 	pass(2 * time.Hour) // The key, and the producer in the same entry.
-	if duplicate(sender) {
+	if _, err := h.log.Append(ctx, sender); dataflow.ReasonOf(err) != dataflow.ReasonUnknownProducer {
+		t.Errorf("a forgotten producer sends: %v", err)
+	}
+	if open(); duplicate(sender) {
 		t.Error("the producer is not forgotten")
 	}
 	h.must(h.log.ExpireProducers(ctx, clock.Load()+1))

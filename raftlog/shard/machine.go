@@ -36,7 +36,7 @@ func newMachine() *machine {
 
 // outcome is what an entry came to.
 type outcome struct {
-	err      error             // why it was refused; nothing has changed then but the log time and a producer's epoch
+	err      error             // why it was refused; nothing has changed then but the log time and when a producer was heard of
 	appended Appended          // appendRows
 	last     dataflow.Seq      // openProducer
 	index    dataflow.LogIndex // endDelta: where the delta's first end entry is
@@ -139,16 +139,10 @@ func (m *machine) appendRows(index dataflow.LogIndex, c *appendRows) outcome {
 		key := producerKey{c.stream, c.producer}
 		p = m.producers[key]
 		switch {
-		case p == nil && c.first > 1:
-			return refused(dataflow.Errorf(dataflow.ReasonUnknownProducer,
-				"producer %q is not known here and its rows start at number %d", c.producer, c.first))
 		case p == nil && sealed:
 			return refused(streamSealed(c.stream))
-		case p == nil && len(m.producers) >= c.limit:
-			return refused(tooMany("producers", c.limit))
-		case p == nil:
-			p = &producer{}
-			m.producers[key] = p
+		case p == nil || c.epoch > p.epoch:
+			return refused(notOpened(c, p))
 		}
 		p.used = m.now
 		if answer, goOn, err := p.admit(c); !goOn {

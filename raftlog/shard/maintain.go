@@ -42,6 +42,7 @@ func (l *Log) maintain() {
 	defer tick.Stop()
 	look := time.NewTicker(l.cfg.LookEvery)
 	defer look.Stop()
+	var spare spare
 	for {
 		select {
 		case <-l.ctx.Done():
@@ -54,6 +55,11 @@ func (l *Log) maintain() {
 		case <-look.C:
 			if l.lagging() {
 				l.snapshotNow()
+			} else if spare.look(l) {
+				if err := l.reclaim(); err != nil && l.ctx.Err() == nil {
+					l.dropped.Store(true)
+					l.cfg.Logger.Warn("disk space not given back; tried again later", "err", err)
+				}
 			}
 		case <-tick.C:
 			if err := l.expire(); err != nil && l.ctx.Err() == nil {
@@ -83,9 +89,17 @@ func (l *Log) Snapshot(ctx context.Context) error {
 		return err
 	}
 	// Snapshots are written one after another, and the last one written is the one that is durable now.
+	last, err := l.group.SnapshotIndex()
+	if err != nil {
+		return err
+	}
 	l.mu.RLock()
 	refs := l.mu.snapshot.refs
 	l.mu.RUnlock()
+	refs.floor = max(refs.floor, last+1) // what lies between is the library's own
+	if refs.floor == l.kept.floor {
+		return nil // nothing new: it has taken the place of the last one, and the older one is still there
+	}
 	// Two snapshots are kept on the disk, and a start from the older one must find what that one refers to. The newer
 	// one refers to nothing more that the older one had seen.
 	l.cfg.Store.Retain(l.kept.floor, l.kept.islands...)

@@ -209,17 +209,13 @@ func (s *senders) numbered() {
 	}
 	out := s.step(c)
 	switch {
-	case p == nil && first > 1:
+	case p == nil || epoch > p.epoch:
 		s.want(out, dataflow.ReasonUnknownProducer)
 		return
-	case p == nil:
-		p = &modelProducer{}
-		s.model.peers[k] = p
 	case epoch < p.epoch:
 		s.want(out, dataflow.ReasonProducerFenced)
 		return
 	}
-	p.epoch = epoch
 	end := first + count - 1
 	switch a := out.appended; {
 	case first > last+1:

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/raftlog"
+	"github.com/weirdb/weir/raftlog/logstore"
 )
 
 // Open opens the shard's log (P7): it restores the newest snapshot, gives the replica the unsettled deltas that it
@@ -41,6 +42,7 @@ func newLog(cfg Config) *Log {
 	}
 	l.mu.m = newMachine()
 	l.kept.floor = 1
+	l.dropped.Store(true) // perhaps, before the start
 	l.mu.snapshot.refs.floor = 1
 	l.watch.changed = make(chan struct{})
 	return l
@@ -86,6 +88,7 @@ func (l *Log) restore() error {
 	}
 	l.mu.m = m
 	l.kept = m.references()
+	l.kept.floor = info.Index + 1
 	l.mu.snapshot = persisted{refs: l.kept, size: size}
 	// Entries between the two are the library's own: they reach no machine.
 	l.applied.Store(uint64(info.Index))
@@ -127,6 +130,9 @@ func (l *Log) refeed(m *machine) error {
 // readChunk reads a chunk back from the log.
 func (l *Log) readChunk(index dataflow.LogIndex, want *deltaChunk, hash uint64) (command, error) {
 	data, err := l.cfg.Store.Entry(index)
+	if errors.Is(err, logstore.ErrNotFound) {
+		return nil, dataflow.Errorf(dataflow.ReasonCorrupt, "chunk %d of delta %s, to which the newest snapshot refers, is missing: %w", want.chunk, want.delta, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read chunk %d of delta %s: entry %d: %w", want.chunk, want.delta, index, err)
 	}

@@ -71,12 +71,12 @@ func (p *producer) answer(first, last dataflow.Seq) Appended {
 	return a
 }
 
-// admit decides what becomes of a producer's batch (P8). go on = the batch is new and the next in order.
+// admit decides what becomes of a batch of a session that was opened here (P8). go on = the batch is new and the next in
+// order.
 func (p *producer) admit(c *appendRows) (answer Appended, goOn bool, err error) {
 	if c.epoch < p.epoch {
 		return answer, false, fenced(c.producer, c.epoch, p.epoch)
 	}
-	p.epoch = c.epoch // A newer session than the shard was told of is one all the same.
 	last := c.first + dataflow.Seq(c.count) - 1
 	switch {
 	case c.first == p.last+1:
@@ -96,6 +96,18 @@ func (p *producer) admit(c *appendRows) (answer Appended, goOn bool, err error) 
 		}
 	}
 	return p.answer(c.first, last), false, nil
+}
+
+// notOpened refuses a batch of a session that openProducer has not told the shard of. p is what is known of its producer,
+// nil for nothing: it was never opened, or not for so long that it was forgotten. The number of a session is never taken
+// from its sender: it could fence the sessions that are still to be opened.
+func notOpened(c *appendRows, p *producer) *dataflow.Error {
+	err := dataflow.Errorf(dataflow.ReasonUnknownProducer, "producer %q has not been opened here, or was forgotten", c.producer)
+	if p != nil {
+		err = dataflow.Errorf(dataflow.ReasonUnknownProducer, "session %d of producer %q has not been opened, the newest is %d", c.epoch, c.producer, p.epoch).
+			WithMeta("epoch", p.epoch.String())
+	}
+	return err.WithHint("open the producer, and use the epoch that this gives")
 }
 
 func fenced(name string, epoch, newest dataflow.ProducerEpoch) *dataflow.Error {

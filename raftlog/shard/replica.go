@@ -44,4 +44,7 @@ type Entries interface {
 	// Behind returns about how many bytes the store has taken, for all shards, since the first entry that is kept because
 	// no snapshot lets it go: a shard in which little happens keeps the others' files with it.
 	Behind() int64
+	// Needless returns about how many bytes of files hold entries of this shard of which none is wanted: none at or above
+	// floor or in the islands. Retain with the same arguments would free what no other shard wants.
+	Needless(floor dataflow.LogIndex, islands ...dataflow.LogRange) int64
 }

@@ -24,6 +24,8 @@ func TestARestartGoesOnFromSnapshotAndLog(t *testing.T) {
 			h := open(t, vfs.NewCrashableMem(), nil)
 			ctx := testCtx(t)
 			p := shard.Append{Stream: 1, Rows: []byte("one"), Count: 3, Producer: "p", Epoch: 1, First: 1}
+			_, err := h.log.OpenProducer(ctx, 1, "p", 1)
+			h.must(err)
 			first, err := h.log.Append(ctx, p)
 			h.must(err)
 			h.append(1, "two", 2)
@@ -204,6 +206,10 @@ func TestAckedRowsSurviveCrashesOnce(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	h := open(t, vfs.NewCrashableMem(), func(c *shard.Config) { c.SnapshotBytes = 20 << 10 })
 	acked := make([]int, producers) // rows per producer
+	for p := range producers {
+		_, err := h.log.OpenProducer(testCtx(t), 1, fmt.Sprint("p", p), 1)
+		h.must(err)
+	}
 	for round := range rounds {
 		var wg sync.WaitGroup
 		cut := make(chan *vfs.MemFS, 1)

@@ -26,7 +26,7 @@ type Append struct {
 	Rows  []byte
 	Count int // rows in Rows, at least 1
 
-	// Producer, Epoch and First number the rows (P8). All are set or none.
+	// Producer, Epoch and First number the rows (P8). All are set or none. Epoch is one that OpenProducer wrote here.
 	Producer string
 	Epoch    dataflow.ProducerEpoch
 	First    dataflow.Seq // number of the first row, from 1
@@ -130,10 +130,7 @@ func (l *Log) appendCommand(a Append) (*appendRows, error) {
 	if c.digest == 0 {
 		c.digest = dataflow.HashKey(a.Rows)
 	}
-	switch {
-	case a.Producer != "":
-		c.limit = l.cfg.MaxProducers
-	case a.IdempotencyKey != "":
+	if a.IdempotencyKey != "" {
 		c.hasKey, c.key, c.limit = true, hashKey(a.Stream, a.IdempotencyKey), l.cfg.MaxKeys
 	}
 	return c, nil
@@ -264,7 +261,34 @@ func (l *Log) OffsetAt(stream dataflow.StreamID, t int64) dataflow.Offset {
 	return 0
 }
 
-// OffsetKeeping returns the lowest offset at a batch's edge from which the stream's rows take at most maxBytes.
+// BytesFrom returns the bytes of the retained batches that hold rows from an offset on: what cannot be trimmed while
+// somebody needs these rows.
+func (l *Log) BytesFrom(stream dataflow.StreamID, from dataflow.Offset) int64 {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if s := l.mu.m.streams[stream]; s != nil {
+		return s.bytesFrom(from)
+	}
+	return 0
+}
+
+// BatchAt returns the first offset of the retained batch that holds an offset: how far a trim to it would get. It is the
+// start below all batches, and the end behind them.
+func (l *Log) BatchAt(stream dataflow.StreamID, offset dataflow.Offset) dataflow.Offset {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	s := l.mu.m.streams[stream]
+	if s == nil {
+		return 0
+	}
+	if i := s.find(max(offset, s.start())); i < len(s.batches) {
+		return s.batches[i].first
+	}
+	return s.end
+}
+
+// OffsetKeeping returns the lowest offset at a batch's edge from which the stream's rows take at most maxBytes, or the
+// first of the newest batch, which is kept whatever its size.
 func (l *Log) OffsetKeeping(stream dataflow.StreamID, maxBytes int64) dataflow.Offset {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

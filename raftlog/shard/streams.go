@@ -96,10 +96,19 @@ func (s *streamRows) offsetAt(t int64) dataflow.Offset {
 	return s.batches[i].first
 }
 
-// offsetKeeping returns the lowest batch boundary from which at most max bytes are left.
-func (s *streamRows) offsetKeeping(max int64) dataflow.Offset {
-	i := sort.Search(len(s.batches), func(i int) bool { return int64(s.bytes-s.batches[i].before) <= max })
+// bytesFrom returns the size of the retained batches that hold rows from an offset on.
+func (s *streamRows) bytesFrom(from dataflow.Offset) int64 {
+	i := s.find(max(from, s.start()))
 	if i == len(s.batches) {
+		return 0
+	}
+	return int64(s.bytes - s.batches[i].before)
+}
+
+// offsetKeeping returns the lowest batch boundary from which at most limit bytes are left, or that of the newest batch.
+func (s *streamRows) offsetKeeping(limit int64) dataflow.Offset {
+	i := sort.Search(len(s.batches), func(i int) bool { return int64(s.bytes-s.batches[i].before) <= limit })
+	if i = min(i, len(s.batches)-1); i < 0 {
 		return s.end
 	}
 	return s.batches[i].first

@@ -253,7 +253,9 @@ func (f *Fake) Begin(_ context.Context, a api.Append) (api.Pending, error) {
 	if a.Producer == "" {
 		return f.plainLocked(s, a)
 	}
-	if e := f.mu.epochs[a.Producer]; a.Epoch != e {
+	if e := f.mu.epochs[a.Producer]; a.Epoch > e {
+		return nil, dataflow.Errorf(dataflow.ReasonUnknownProducer, "session %d of producer %q has not been opened", a.Epoch, a.Producer)
+	} else if a.Epoch < e {
 		return nil, dataflow.Errorf(dataflow.ReasonProducerFenced, "epoch %d of producer %q was fenced by epoch %d", a.Epoch, a.Producer, e)
 	}
 	var out []api.ShardAppended
@@ -306,8 +308,6 @@ func (d *shard) numbered(producer string, r api.ShardRows) (api.ShardAppended, e
 	last, n := d.last[producer], dataflow.Seq(r.Rows.N)
 	x := api.ShardAppended{Shard: r.Shard, First: dataflow.Offset(len(d.rows)), Rows: r.Rows.N, LastSeq: last, AppendTime: 1}
 	switch {
-	case r.First > last+1 && last == 0:
-		return x, dataflow.Errorf(dataflow.ReasonUnknownProducer, "producer %q is not known in shard %d", producer, r.Shard)
 	case r.First > last+1:
 		return x, dataflow.Errorf(dataflow.ReasonOutOfOrder, "shard %d wants %d, got %d", r.Shard, last+1, r.First)
 	case r.First+n-1 <= last:

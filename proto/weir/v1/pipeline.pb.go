@@ -409,7 +409,8 @@ type DeployPipelineRequest struct {
 	Sql string `protobuf:"bytes,2,opt,name=sql,proto3" json:"sql,omitempty"`
 	// Win over the file's SET.
 	Options map[string]string `protobuf:"bytes,3,rep,name=options,proto3" json:"options,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Where a new pipeline starts: earliest (also when empty), latest, an RFC 3339 time (append time), or a token.
+	// Where a new pipeline starts: earliest (also when empty), latest, an RFC 3339 time (append time, not in the
+	// future), or a token.
 	Start string `protobuf:"bytes,4,opt,name=start,proto3" json:"start,omitempty"`
 	// Check only; nothing is changed.
 	ValidateOnly  bool `protobuf:"varint,5,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
@@ -561,8 +562,9 @@ type DeployedStream struct {
 	Created bool `protobuf:"varint,2,opt,name=created,proto3" json:"created,omitempty"`
 	// The pipeline reads it.
 	Read bool `protobuf:"varint,3,opt,name=read,proto3" json:"read,omitempty"`
-	// Rows there at deploy time from the start position on: what will be read before the pipeline has caught up.
-	RowsToRead uint64 `protobuf:"varint,4,opt,name=rows_to_read,json=rowsToRead,proto3" json:"rows_to_read,omitempty"`
+	// Rows there at deploy time from the start position on: what will be read before the pipeline has caught up. Unset when
+	// the deploy makes no pipeline that reads the stream.
+	RowsToRead *uint64 `protobuf:"varint,4,opt,name=rows_to_read,json=rowsToRead,proto3,oneof" json:"rows_to_read,omitempty"`
 	// Rows that retention had dropped before.
 	RowsDropped   uint64 `protobuf:"varint,5,opt,name=rows_dropped,json=rowsDropped,proto3" json:"rows_dropped,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -621,8 +623,8 @@ func (x *DeployedStream) GetRead() bool {
 }
 
 func (x *DeployedStream) GetRowsToRead() uint64 {
-	if x != nil {
-		return x.RowsToRead
+	if x != nil && x.RowsToRead != nil {
+		return *x.RowsToRead
 	}
 	return 0
 }
@@ -1707,8 +1709,9 @@ type CheckpointShard struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Shard    uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
 	DeltaSeq uint64                 `protobuf:"varint,2,opt,name=delta_seq,json=deltaSeq,proto3" json:"delta_seq,omitempty"`
-	Digest   uint64                 `protobuf:"fixed64,3,opt,name=digest,proto3" json:"digest,omitempty"`
-	LogIndex uint64                 `protobuf:"varint,4,opt,name=log_index,json=logIndex,proto3" json:"log_index,omitempty"`
+	// 16 hexadecimal digits.
+	Digest   string `protobuf:"bytes,3,opt,name=digest,proto3" json:"digest,omitempty"`
+	LogIndex uint64 `protobuf:"varint,4,opt,name=log_index,json=logIndex,proto3" json:"log_index,omitempty"`
 	// From the trigger to this shard's acknowledgement.
 	AcknowledgedAfter *durationpb.Duration `protobuf:"bytes,5,opt,name=acknowledged_after,json=acknowledgedAfter,proto3" json:"acknowledged_after,omitempty"`
 	unknownFields     protoimpl.UnknownFields
@@ -1759,11 +1762,11 @@ func (x *CheckpointShard) GetDeltaSeq() uint64 {
 	return 0
 }
 
-func (x *CheckpointShard) GetDigest() uint64 {
+func (x *CheckpointShard) GetDigest() string {
 	if x != nil {
 		return x.Digest
 	}
-	return 0
+	return ""
 }
 
 func (x *CheckpointShard) GetLogIndex() uint64 {
@@ -2067,7 +2070,7 @@ type LeaseCheckpointRequest struct {
 	Pipeline string                 `protobuf:"bytes,1,opt,name=pipeline,proto3" json:"pipeline,omitempty"`
 	// 0 = the newest.
 	CheckpointId uint64 `protobuf:"varint,2,opt,name=checkpoint_id,json=checkpointId,proto3" json:"checkpoint_id,omitempty"`
-	// 0 = 1 min; at most 1 h.
+	// 0 = 1 min; at least 1 µs, at most 1 h.
 	Ttl *durationpb.Duration `protobuf:"bytes,3,opt,name=ttl,proto3" json:"ttl,omitempty"`
 	// Renew this lease.
 	LeaseId       string `protobuf:"bytes,4,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
@@ -2446,14 +2449,15 @@ const file_weir_v1_pipeline_proto_rawDesc = "" +
 	"\aoutcome\x18\x01 \x01(\x0e2\x16.weir.v1.DeployOutcomeR\aoutcome\x12-\n" +
 	"\bpipeline\x18\x02 \x01(\v2\x11.weir.v1.PipelineR\bpipeline\x12&\n" +
 	"\x06tables\x18\x03 \x03(\v2\x0e.weir.v1.TableR\x06tables\x121\n" +
-	"\astreams\x18\x04 \x03(\v2\x17.weir.v1.DeployedStreamR\astreams\"\x97\x01\n" +
+	"\astreams\x18\x04 \x03(\v2\x17.weir.v1.DeployedStreamR\astreams\"\xad\x01\n" +
 	"\x0eDeployedStream\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\acreated\x18\x02 \x01(\bR\acreated\x12\x12\n" +
-	"\x04read\x18\x03 \x01(\bR\x04read\x12 \n" +
-	"\frows_to_read\x18\x04 \x01(\x04R\n" +
-	"rowsToRead\x12!\n" +
-	"\frows_dropped\x18\x05 \x01(\x04R\vrowsDropped\"R\n" +
+	"\x04read\x18\x03 \x01(\bR\x04read\x12%\n" +
+	"\frows_to_read\x18\x04 \x01(\x04H\x00R\n" +
+	"rowsToRead\x88\x01\x01\x12!\n" +
+	"\frows_dropped\x18\x05 \x01(\x04R\vrowsDroppedB\x0f\n" +
+	"\r_rows_to_read\"R\n" +
 	"\x14ListPipelinesRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
@@ -2526,7 +2530,7 @@ const file_weir_v1_pipeline_proto_rawDesc = "" +
 	"\x0fCheckpointShard\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x1b\n" +
 	"\tdelta_seq\x18\x02 \x01(\x04R\bdeltaSeq\x12\x16\n" +
-	"\x06digest\x18\x03 \x01(\x06R\x06digest\x12\x1b\n" +
+	"\x06digest\x18\x03 \x01(\tR\x06digest\x12\x1b\n" +
 	"\tlog_index\x18\x04 \x01(\x04R\blogIndex\x12H\n" +
 	"\x12acknowledged_after\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x11acknowledgedAfter\"4\n" +
 	"\x16ListCheckpointsRequest\x12\x1a\n" +
@@ -2743,6 +2747,7 @@ func file_weir_v1_pipeline_proto_init() {
 		return
 	}
 	file_weir_v1_common_proto_init()
+	file_weir_v1_pipeline_proto_msgTypes[4].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -69,7 +69,8 @@ type PipelineServiceClient interface {
 	ListCheckpoints(ctx context.Context, in *ListCheckpointsRequest, opts ...grpc.CallOption) (*ListCheckpointsResponse, error)
 	// GetCheckpoint shows one retained cut.
 	GetCheckpoint(ctx context.Context, in *GetCheckpointRequest, opts ...grpc.CallOption) (*GetCheckpointResponse, error)
-	// TriggerCheckpoint starts a checkpoint, and waits for its commit if asked to.
+	// TriggerCheckpoint starts a checkpoint. With wait it returns once one is committed that covers all rows appended before
+	// the call; one of a pipeline that does not catch up within 10 s covers what it has read.
 	TriggerCheckpoint(ctx context.Context, in *TriggerCheckpointRequest, opts ...grpc.CallOption) (*TriggerCheckpointResponse, error)
 	// LeaseCheckpoint keeps a cut readable for a time. A lease is renewed by leasing again with its id.
 	LeaseCheckpoint(ctx context.Context, in *LeaseCheckpointRequest, opts ...grpc.CallOption) (*LeaseCheckpointResponse, error)
@@ -279,7 +280,8 @@ type PipelineServiceServer interface {
 	ListCheckpoints(context.Context, *ListCheckpointsRequest) (*ListCheckpointsResponse, error)
 	// GetCheckpoint shows one retained cut.
 	GetCheckpoint(context.Context, *GetCheckpointRequest) (*GetCheckpointResponse, error)
-	// TriggerCheckpoint starts a checkpoint, and waits for its commit if asked to.
+	// TriggerCheckpoint starts a checkpoint. With wait it returns once one is committed that covers all rows appended before
+	// the call; one of a pipeline that does not catch up within 10 s covers what it has read.
 	TriggerCheckpoint(context.Context, *TriggerCheckpointRequest) (*TriggerCheckpointResponse, error)
 	// LeaseCheckpoint keeps a cut readable for a time. A lease is renewed by leasing again with its id.
 	LeaseCheckpoint(context.Context, *LeaseCheckpointRequest) (*LeaseCheckpointResponse, error)

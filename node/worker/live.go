@@ -1,0 +1,90 @@
+package worker
+
+import (
+	"bytes"
+	"errors"
+
+	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/dataflow/state"
+)
+
+// ErrEnded is returned by live reads of a run that has ended.
+var ErrEnded = errors.New("the run has ended")
+
+// Get appends the newest value of a key to dst: the live table's or, when that does not hold the key, the one in the newest
+// committed cut. Errors: ErrEnded, CORRUPT.
+func (r *Running) Get(stage dataflow.StageID, shard dataflow.ShardID, key, dst []byte) (val []byte, found bool, err error) {
+	t := r.Table(stage, shard)
+	val, a := t.Get(key, dst)
+	switch a {
+	case state.Closed:
+		return dst, false, ErrEnded
+	case state.InBase:
+		view, err := r.view(shard, t.Base())
+		if err != nil {
+			return dst, false, err
+		}
+		defer view.Release()
+		return view.Get(stage, key, dst)
+	}
+	return val, a == state.Found, nil
+}
+
+// Scan returns copies of the first limit entries with lo ≤ key < hi, by key; a nil hi is no bound, a limit of 0 none. Each key
+// is there once, with a value that it had during the call. Errors are Get's.
+func (r *Running) Scan(stage dataflow.StageID, shard dataflow.ShardID, lo, hi []byte, limit int) ([]state.Entry, error) {
+	t := r.Table(stage, shard)
+	var out []state.Entry
+	for {
+		entries, a := t.Scan(lo, hi, limit)
+		switch a {
+		case state.Closed:
+			return nil, ErrEnded
+		case state.Found:
+			return append(out, entries...), nil
+		}
+		// What the table does not say stands in the base, opened after the scan. A scan that has reached its limit says nothing
+		// of the keys behind its last one.
+		to, cut := hi, limit > 0 && len(entries) == limit
+		if cut {
+			to = append(bytes.Clone(entries[limit-1].Key), 0)
+		}
+		view, err := r.view(shard, t.Base())
+		if err != nil {
+			return nil, err
+		}
+		out, err = overlay(out, entries, view.Iter(stage, lo, to), limit)
+		view.Release()
+		if err != nil || !cut || len(out) >= limit {
+			return out, err
+		}
+		lo = to
+	}
+}
+
+// overlay appends the entries of a table and those of the base that the table has no entry for, by key, up to limit in all.
+func overlay(out, table []state.Entry, base *state.Iter, limit int) ([]state.Entry, error) {
+	more := base.Next()
+	for (more || len(table) > 0) && (limit <= 0 || len(out) < limit) {
+		order := -1 // of the table's next entry and the base's
+		switch {
+		case len(table) == 0:
+			order = 1
+		case more:
+			order = bytes.Compare(table[0].Key, base.Key())
+		}
+		if order > 0 {
+			out = append(out, state.Entry{Key: bytes.Clone(base.Key()), Val: append([]byte{}, base.Value()...)})
+			more = base.Next()
+			continue
+		}
+		if table[0].Val != nil {
+			out = append(out, table[0])
+		}
+		table = table[1:]
+		if order == 0 {
+			more = base.Next()
+		}
+	}
+	return out, base.Close()
+}
