@@ -97,8 +97,8 @@ func (t *Table) Relieve() {
 			return
 		}
 	}
-	if evicted == 0 {
-		t.budget.press(true)
+	if evicted == 0 && (t.mu.changed > 0 || len(t.mu.pending) > 0) {
+		t.budget.press(true) // a commit helps
 	}
 }
 

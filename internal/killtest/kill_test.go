@@ -21,9 +21,10 @@ import (
 )
 
 var (
-	kills = flag.Int("kills", 10, "how often the server is killed")
-	seed  = flag.Uint64("seed", 0, "of what the test chooses; 0 = a new one")
-	keep  = flag.Bool("keep", false, "keep the data directory and the history also when nothing is wrong")
+	kills  = flag.Int("kills", 10, "how often the server is killed")
+	seed   = flag.Uint64("seed", 0, "of what the test chooses; 0 = a new one")
+	memory = flag.String("memory", "0", "the server's --memory: little makes it evict entries of tables and look them up")
+	keep   = flag.Bool("keep", false, "keep the data directory and the history also when nothing is wrong")
 )
 
 // longRun is the number of kills from which on a phase that was never hit fails the run. Fewer kills do not last the ten

@@ -110,7 +110,7 @@ func (s *server) start() error {
 	}
 	fmt.Fprintf(s.log, "---- life %d\n", s.lives)
 	cmd := exec.Command(s.bin, "server", "--data-dir", filepath.Join(s.dir, "data"), "--grpc-addr", s.grpc, "--http-addr", s.http,
-		"--shards", fmt.Sprint(s.shards))
+		"--shards", fmt.Sprint(s.shards), "--memory", *memory)
 	// Small bounds, so that merges, snapshots and the reuse of segment files fall between two kills.
 	cmd.Env = append(os.Environ(),
 		"WEIR_SERVER_PHASE_FILE="+s.phaseFile(),
