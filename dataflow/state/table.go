@@ -1,9 +1,8 @@
 package state
 
 import (
-	"bytes"
-	"container/heap"
 	"slices"
+	"strings"
 	"sync"
 	"unsafe"
 
@@ -219,29 +218,17 @@ type Entry struct{ Key, Val []byte }
 // It takes the lock for a part of the table at a time, so it is not one moment of the table: each key is there once, with
 // a value it had during the scan. Each call walks the whole table.
 func (t *Table) Scan(from, to []byte, limit int) []Entry {
-	var h entryHeap
-	lo, hi := string(from), string(to)
+	f := firsts{lo: string(from), hi: string(to), bounded: to != nil, limit: limit}
 	for i := range t.mu.parts {
 		t.mu.Lock()
 		for k, s := range t.mu.parts[i] {
-			if s.Val == nil || k < lo || to != nil && k >= hi {
-				continue
-			}
-			switch {
-			case limit <= 0 || len(h) < limit:
-				h = append(h, Entry{[]byte(k), clone(s.Val)})
-				if len(h) == limit {
-					heap.Init(&h)
-				}
-			case k < string(h[0].Key):
-				h[0] = Entry{[]byte(k), clone(s.Val)}
-				heap.Fix(&h, 0)
+			if s.Val != nil && f.admits(k) {
+				f.add(k, clone(s.Val))
 			}
 		}
 		t.mu.Unlock()
 	}
-	slices.SortFunc(h, func(a, b Entry) int { return bytes.Compare(a.Key, b.Key) })
-	return h
+	return f.entries()
 }
 
 // Len returns how many keys the table holds, deleted ones that are not gathered yet included.
@@ -265,14 +252,47 @@ func (t *Table) Bytes() int64 {
 	return t.mu.bytes
 }
 
-// entryHeap is a heap with the largest key on top.
-type entryHeap []Entry
+// firsts collects the first limit entries of a range from entries in any order. It holds up to twice as many as it was
+// asked for before it throws the later ones away, and takes none behind these from then on.
+type firsts struct {
+	lo, hi  string
+	bounded bool // by hi
+	limit   int  // 0 = none
+	found   []found
+}
 
-func (h entryHeap) Len() int           { return len(h) }
-func (h entryHeap) Less(i, j int) bool { return bytes.Compare(h[i].Key, h[j].Key) > 0 }
-func (h entryHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *entryHeap) Push(x any)        { *h = append(*h, x.(Entry)) }
-func (h *entryHeap) Pop() any          { e := (*h)[len(*h)-1]; *h = (*h)[:len(*h)-1]; return e }
+type found struct {
+	key string
+	val []byte
+}
+
+func (f *firsts) admits(k string) bool { return k >= f.lo && (!f.bounded || k < f.hi) }
+
+func (f *firsts) add(k string, val []byte) {
+	f.found = append(f.found, found{k, val})
+	if f.limit > 0 && len(f.found) == 2*f.limit {
+		f.cut()
+		f.hi, f.bounded = f.found[f.limit-1].key, true
+	}
+}
+
+// cut sorts what was found and keeps the first.
+func (f *firsts) cut() {
+	slices.SortFunc(f.found, func(a, b found) int { return strings.Compare(a.key, b.key) })
+	if f.limit > 0 && len(f.found) > f.limit {
+		clear(f.found[f.limit:])
+		f.found = f.found[:f.limit]
+	}
+}
+
+func (f *firsts) entries() []Entry {
+	f.cut()
+	out := make([]Entry, len(f.found))
+	for i, e := range f.found {
+		out[i] = Entry{[]byte(e.key), e.val}
+	}
+	return out
+}
 
 // clone copies b, keeping nil (absent) apart from empty.
 func clone(b []byte) []byte {
