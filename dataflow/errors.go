@@ -116,7 +116,7 @@ var reasons = []ReasonInfo{
 	{ReasonUnknownProducer, KindPrecondition, "the producer, or this session of it, was not opened here, or was forgotten", "open the producer, and go on where the answer says it stands"},
 	{ReasonSequenceReused, KindInvalid, "a sequence number came again with other rows", "number rows once; re-send the same rows"},
 	{ReasonIdempotencyKeyReused, KindInvalid, "the idempotency key came again with other rows", "use a new key for new rows"},
-	{ReasonOverloaded, KindOverloaded, "a queue is full; nothing was written", "try again after the delay in RetryInfo"},
+	{ReasonOverloaded, KindOverloaded, "a queue or a stream is full; nothing was written", "try again after the delay in RetryInfo"},
 	{ReasonScanLimit, KindOverloaded, "the query reached the limit of time, bytes or memory that the error names", "narrow the query, or page through a scan"},
 	{ReasonDiskLow, KindOverloaded, "too little disk is left to take rows", "free disk space; ingest resumes by itself"},
 	{ReasonPipelineRecovering, KindUnavailable, "the pipeline is recovering and has no live state", "try again after the delay in RetryInfo, or read committed"},

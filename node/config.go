@@ -66,6 +66,8 @@ type Config struct {
 // Tuning bounds what happens in the background. The zero value of a field means its package's default, which is right but
 // for tests: they make the bounds small, so that what is rare happens often.
 type Tuning struct {
+	// QueryTime bounds the reading of one query; default 10 s.
+	QueryTime time.Duration
 	// Merge says when committed layers are folded into the store.
 	Merge worker.MergePolicy
 	// SnapshotBytes of a log lie between its snapshots, and TrailingBytes stay behind one; in bytes of commands.

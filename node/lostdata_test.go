@@ -209,16 +209,20 @@ func TestAFirstStartThatWasInterruptedIsGoneOnWith(t *testing.T) {
 
 func TestALogThatLostItsEndIsRefused(t *testing.T) {
 	small := node.Tuning{SegmentBytes: 32 << 10}
-	for name, lose := range map[string]func(t *testing.T, dir string){
-		"log is removed":         func(t *testing.T, dir string) { remove(t, filepath.Join(dir, "log")) },
-		"newest segment removed": func(t *testing.T, dir string) { s := segments(t, dir); remove(t, s[len(s)-1]) },
-		"newest segment empty":   func(t *testing.T, dir string) { s := segments(t, dir); truncate(t, s[len(s)-1], 0) },
+	for _, c := range []struct {
+		name string
+		lose func(dir string)
+		says string
+	}{
+		{"log is removed", func(dir string) { remove(t, filepath.Join(dir, "log")) }, "shard"},
+		{"newest segment is removed", func(dir string) { s := segments(t, dir); remove(t, s[len(s)-1]) }, "segment"},
+		{"newest segment is empty", func(dir string) { s := segments(t, dir); truncate(t, s[len(s)-1], 0) }, "segment"},
 	} {
 		for _, tuning := range []node.Tuning{small, nodetest.Restless()} {
-			t.Run(fmt.Sprintf("%s, restless %t", name, tuning.SnapshotBytes != 0), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s, restless %t", c.name, tuning.SnapshotBytes != 0), func(t *testing.T) {
 				n, dir := written(t, tuning, 30)
-				lose(t, dir)
-				refused(t, n, dir, "shard")
+				c.lose(dir)
+				refused(t, n, dir, c.says)
 			})
 		}
 	}

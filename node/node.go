@@ -94,7 +94,7 @@ func (n *Node) assemble() error {
 	sources := service.QuerySources{Meta: st.meta, Cat: cat, Worker: n.worker, Shards: st.shards}
 	engine := statequery.New(statequery.Config{
 		Node: cfg.NodeID, Group: group, Shards: len(st.shards), Catalog: sources, Store: sources, Streams: sources, Leases: sources,
-		TotalBytes: cfg.QueryMemoryBytes,
+		TotalBytes: cfg.QueryMemoryBytes, MaxTime: cfg.Tuning.QueryTime,
 	})
 	svc := service.New(service.Config{
 		Node: cfg.NodeID, Group: group, Meta: st.meta, Catalog: cat, Worker: n.worker, Shards: st.shards, Leader: n.leader,

@@ -112,6 +112,43 @@ func TestFlippedBitInBoltIsRefusedAtOpen(t *testing.T) {
 	}
 }
 
+func TestDamageAroundACommandIsRefusedAtOpen(t *testing.T) {
+	for name, damage := range map[string]func(b *raftlog.Bolt, l *raft.Log) error{
+		"term ahead":  func(b *raftlog.Bolt, l *raft.Log) error { l.Term += 1 << 20; return b.StoreLog(l) },
+		"term behind": func(b *raftlog.Bolt, l *raft.Log) error { l.Term = 0; return b.StoreLog(l) },
+		"missing":     func(b *raftlog.Bolt, l *raft.Log) error { return b.DeleteRange(l.Index, l.Index) },
+		"no configuration": func(b *raftlog.Bolt, l *raft.Log) error {
+			l.Type = raft.LogConfiguration
+			return b.StoreLog(l)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			g, b, _ := openBoltNode(t, dir)
+			defer b.Close()
+			idx, _, err := g.Propose(testCtx(t), []byte("a command"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := g.Propose(testCtx(t), []byte("another")); err != nil {
+				t.Fatal(err)
+			}
+			if err := g.Close(); err != nil {
+				t.Fatal(err)
+			}
+			var l raft.Log
+			if err := b.GetLog(uint64(idx), &l); err != nil {
+				t.Fatal(err)
+			}
+			if err := damage(b, &l); err != nil {
+				t.Fatal(err)
+			}
+			_, err = raftlog.Open(raftlog.Config{Group: "meta", NodeID: "n1", FS: vfs.Default, Dir: dir, Log: b, FSM: &journal{}})
+			wantReason(t, err, dataflow.ReasonCorrupt)
+		})
+	}
+}
+
 func TestAbsentStableValuesAreZero(t *testing.T) {
 	b, err := raftlog.OpenBolt(filepath.Join(t.TempDir(), "meta.db"))
 	if err != nil {

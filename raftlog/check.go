@@ -17,9 +17,9 @@ func (g *Group) checkLog() error {
 	if err != nil {
 		return err
 	}
-	var snap uint64
+	var snap, term uint64 // of the entry before the one to check
 	if len(metas) > 0 {
-		snap = metas[0].Index
+		snap, term = metas[0].Index, metas[0].Term
 		if err := g.checkTail(metas[0]); err != nil {
 			return err
 		}
@@ -45,6 +45,10 @@ func (g *Group) checkLog() error {
 		return dataflow.Errorf(dataflow.ReasonCorrupt, "log %s: entries %d to %d are missing between the newest sound snapshot and the log",
 			g.cfg.Group, snap+1, first-1)
 	}
+	current, err := g.log.GetUint64([]byte(currentTermKey))
+	if err != nil {
+		return err
+	}
 	var l raft.Log
 	for i := snap + 1; i <= last; i++ {
 		err := g.log.LogStore.GetLog(i, &l)
@@ -54,9 +58,14 @@ func (g *Group) checkLog() error {
 		case err != nil:
 			return fmt.Errorf("read entry %d: %w", i, err)
 		}
-		if err := checkEntry(&l, i); err != nil {
+		err = checkEntry(&l, i)
+		if err == nil && (l.Term < term || l.Term > current) {
+			err = fmt.Errorf("its term %d is not between %d and %d", l.Term, term, current)
+		}
+		if err != nil {
 			return dataflow.Errorf(dataflow.ReasonCorrupt, "log %s: entry %d is damaged: %w", g.cfg.Group, i, err)
 		}
+		term = l.Term
 	}
 	return nil
 }

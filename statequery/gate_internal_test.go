@@ -2,6 +2,7 @@ package statequery
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 
@@ -85,7 +86,7 @@ func TestAFullQueueBeforeAGateIsOverloaded(t *testing.T) {
 		var e *dataflow.Error
 		if dataflow.ReasonOf(err) != dataflow.ReasonOverloaded {
 			t.Errorf("got %v", err)
-		} else if e = err.(*dataflow.Error); e.RetryAfter != gateRetry {
+		} else if errors.As(err, &e) && e.RetryAfter != gateRetry {
 			t.Errorf("retry after %s", e.RetryAfter)
 		}
 		cancel()

@@ -60,14 +60,52 @@ func (e *Engine) bound(ctx context.Context, wait time.Duration) (context.Context
 	return context.WithTimeout(ctx, wait)
 }
 
+// runs returns the live tables of the pipeline's incarnation, or nil.
+func (e *Engine) runs(p *Pipeline) Live {
+	live := e.cfg.Store.Live(p.UID)
+	if live == nil || live.Incarnation() < p.Incarnation {
+		return nil
+	}
+	return live
+}
+
+// A pipeline that was just deployed has no tasks for a few milliseconds. It is not recovering from anything, and whoever
+// deployed it has been told that it is there: so a live read waits for them, looking every firstRunLook. Not for longer than
+// firstRunWait: then something is wrong, and its caller should hear so.
+const (
+	firstRunWait = time.Second
+	firstRunLook = 5 * time.Millisecond
+)
+
+// awaitFirstRun waits for the tasks of a pipeline in its first incarnation that has committed nothing yet. It returns nil when they do not come.
+func (e *Engine) awaitFirstRun(ctx context.Context, p *Pipeline) Live {
+	ctx, cancel := context.WithTimeout(ctx, firstRunWait)
+	defer cancel()
+	tick := time.NewTicker(firstRunLook)
+	defer tick.Stop()
+	for {
+		if live := e.runs(p); live != nil {
+			return live
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
 // openLive returns a reading of the live tables that cover want, for which it waits; nil when the pipeline does not run,
 // so that its committed rows answer.
 func (e *Engine) openLive(ctx context.Context, p *Pipeline, want dataflow.Positions, wait time.Duration) (*reading, error) {
 	if !p.State.Active() {
 		return nil, nil
 	}
-	live := e.cfg.Store.Live(p.UID)
-	if live == nil || live.Incarnation() < p.Incarnation {
+	live := e.runs(p)
+	if live == nil && p.Incarnation == 1 && p.Newest().ID == 0 {
+		live = e.awaitFirstRun(ctx, p)
+	}
+	if live == nil {
 		return nil, recovering(p)
 	}
 	r := &reading{e: e, pipeline: p, cut: p.Newest(), live: live, began: time.Now()}

@@ -45,7 +45,7 @@ func (r *reading) walk(ctx context.Context, t *Table, lo, hi []byte, hint int) (
 		shard := dataflow.ShardID(s)
 		var c cursor
 		if r.live != nil {
-			c = &liveCursor{live: r.live, stage: t.stage.ID, shard: shard, lo: lo, hi: hi, part: min(hint, walkRows)}
+			c = &liveCursor{live: r.live, stage: t.stage.ID, shard: shard, lo: lo, hi: hi, part: livePart(hint, r.e.cfg.Shards)}
 		} else {
 			view, err := r.view(ctx, shard)
 			if err != nil {
@@ -192,10 +192,15 @@ type liveCursor struct {
 	ended  bool // nothing is left to copy
 }
 
+// livePart is how much to copy of each shard at first, for a walk of about hint rows: a little more than its share, so that
+// one part is mostly enough.
+func livePart(hint, shards int) int { return min(hint, hint/shards*5/4+livePartLeast) }
+
 // Each part walks the whole table, so each is larger than the one before: a short scan copies little, a long one walks the
 // table a few times only. livePartMost bounds the copies.
 const (
 	livePartGrowth = 16
+	livePartLeast  = 256
 	livePartMost   = 1 << 18
 )
 

@@ -42,7 +42,7 @@ func NewAligner[T any](edges int) *Aligner[T] {
 type Actions[T any] struct {
 	Deliver []Delivery[T]
 	Aligned dataflow.CheckpointID
-	// Passed counts, for the edges in Barriers, the barrier messages that are now dealt with: their credits return.
+	// Barriers are the edges whose barrier message is dealt with by Aligned: its credit returns.
 	Barriers []int
 }
 

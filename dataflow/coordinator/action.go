@@ -16,8 +16,9 @@ type (
 	// PassBarrier: pass a barrier of the meta log, then step BarrierPassed.
 	PassBarrier struct{}
 
-	// CancelAttempts: tell the tasks to give up every attempt with a number up to Through; barriers of these that still
-	// arrive are let through without alignment or acknowledgement. Needs no answer.
+	// CancelAttempts: every attempt with a number up to Through is given up. The tasks need not know: barriers of these that
+	// are under way go through all the same, their deltas count for the next attempt (P2), and acknowledgements that still
+	// come are ignored. Needs no answer.
 	CancelAttempts struct {
 		Incarnation dataflow.Incarnation
 		Through     dataflow.CheckpointID

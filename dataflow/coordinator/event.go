@@ -66,7 +66,8 @@ type (
 		Positions   dataflow.Positions // of the shard's sources at the barrier
 	}
 
-	// Declined says that a shard cannot complete an attempt, though its tasks go on.
+	// Declined says that a shard cannot complete an attempt, though its tasks go on. The workers of this version send none:
+	// what a shard's log does not take at once they send again, and the attempt's timeout bounds that.
 	Declined struct {
 		Incarnation dataflow.Incarnation
 		Checkpoint  dataflow.CheckpointID

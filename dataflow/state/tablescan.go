@@ -2,7 +2,6 @@ package state
 
 import (
 	"bytes"
-	"container/heap"
 	"slices"
 )
 
@@ -32,7 +31,7 @@ func (t *Table) Scan(from, to []byte, limit int) ([]Entry, Answer) {
 }
 
 func (t *Table) scan(from, to []byte, limit int, absent bool) (entries []Entry, open bool) {
-	var h entryHeap
+	f := firsts{lo: from, hi: to, bounded: to != nil, limit: limit}
 	for i := range t.mu.parts {
 		t.mu.Lock()
 		if t.mu.closed {
@@ -45,35 +44,46 @@ func (t *Table) scan(from, to []byte, limit int, absent bool) (entries []Entry, 
 			if slot[0] == 0 || slot[0]&headPresent == 0 && !absent {
 				continue
 			}
-			key := t.slots.keyOf(slot)
-			if bytes.Compare(key, from) < 0 || to != nil && bytes.Compare(key, to) >= 0 {
-				continue
-			}
-			switch {
-			case limit <= 0 || len(h) < limit:
-				h = append(h, Entry{bytes.Clone(key), clone(t.slots.valueOf(slot))})
-				if len(h) == limit {
-					heap.Init(&h)
-				}
-			case bytes.Compare(key, h[0].Key) < 0:
-				h[0] = Entry{bytes.Clone(key), clone(t.slots.valueOf(slot))}
-				heap.Fix(&h, 0)
+			if key := t.slots.keyOf(slot); f.admits(key) {
+				f.add(key, t.slots.valueOf(slot))
 			}
 		}
 		t.mu.Unlock()
 	}
-	slices.SortFunc(h, func(a, b Entry) int { return bytes.Compare(a.Key, b.Key) })
-	return h, true
+	f.cut()
+	return f.found, true
 }
 
-// entryHeap is a heap with the largest key on top.
-type entryHeap []Entry
+// firsts collects the first limit entries of a range from entries in any order. It holds up to twice as many as it was
+// asked for before it throws the later ones away, and takes none behind these from then on.
+type firsts struct {
+	lo, hi  []byte
+	bounded bool // by hi
+	limit   int  // 0 = none
+	found   []Entry
+}
 
-func (h entryHeap) Len() int           { return len(h) }
-func (h entryHeap) Less(i, j int) bool { return bytes.Compare(h[i].Key, h[j].Key) > 0 }
-func (h entryHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *entryHeap) Push(x any)        { *h = append(*h, x.(Entry)) }
-func (h *entryHeap) Pop() any          { e := (*h)[len(*h)-1]; *h = (*h)[:len(*h)-1]; return e }
+func (f *firsts) admits(k []byte) bool {
+	return bytes.Compare(k, f.lo) >= 0 && (!f.bounded || bytes.Compare(k, f.hi) < 0)
+}
+
+// add copies an entry.
+func (f *firsts) add(k, val []byte) {
+	f.found = append(f.found, Entry{bytes.Clone(k), clone(val)})
+	if f.limit > 0 && len(f.found) == 2*f.limit {
+		f.cut()
+		f.hi, f.bounded = f.found[f.limit-1].Key, true
+	}
+}
+
+// cut sorts what was found and keeps the first.
+func (f *firsts) cut() {
+	slices.SortFunc(f.found, func(a, b Entry) int { return bytes.Compare(a.Key, b.Key) })
+	if f.limit > 0 && len(f.found) > f.limit {
+		clear(f.found[f.limit:])
+		f.found = f.found[:f.limit]
+	}
+}
 
 // clone copies b, keeping nil (absent) apart from empty.
 func clone(b []byte) []byte {

@@ -3,8 +3,6 @@ package task
 import (
 	"context"
 	"fmt"
-	"strings"
-	"sync"
 
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/agg"
@@ -29,10 +27,7 @@ type keyed struct {
 	writer *checkpoint.Writer
 	routes []*route // to the stages that read this table
 
-	align struct {
-		sync.Mutex // describeAlignment reads it from outside
-		*checkpoint.Aligner[exchange.Envelope]
-	}
+	align   *checkpoint.Aligner[exchange.Envelope]
 	freezes []freeze // frozen for the writer, oldest first
 	markers map[uint64]*gathered
 	part    checkpoint.Part // scratch of gather
@@ -64,7 +59,7 @@ func newKeyed(r *Run, st *plan.Stage, shard dataflow.ShardID, in *exchange.Inbox
 	}
 	_, k.fixed = k.layout.Fixed()
 	k.always = st.AlwaysHasRow()
-	k.align.Aligner = checkpoint.NewAligner[exchange.Envelope](in.Edges())
+	k.align = checkpoint.NewAligner[exchange.Envelope](in.Edges())
 	return k
 }
 
@@ -133,7 +128,6 @@ func (k *keyed) createOnlyRow(ctx context.Context) error {
 }
 
 func (k *keyed) receive(ctx context.Context, env exchange.Envelope) error {
-	k.align.Lock()
 	var acts checkpoint.Actions[exchange.Envelope]
 	var err error
 	if env.Kind == exchange.KindBarrier {
@@ -141,7 +135,6 @@ func (k *keyed) receive(ctx context.Context, env exchange.Envelope) error {
 	} else {
 		acts = k.align.Message(env.Edge, env)
 	}
-	k.align.Unlock()
 	for err == nil {
 		for _, d := range acts.Deliver {
 			if err := k.process(ctx, d.Msg); err != nil {
@@ -158,9 +151,7 @@ func (k *keyed) receive(ctx context.Context, env exchange.Envelope) error {
 		for _, e := range acts.Barriers {
 			k.inbox.Release(e)
 		}
-		k.align.Lock()
 		acts, err = k.align.Resume()
-		k.align.Unlock()
 	}
 	return fmt.Errorf("align %s on shard %d: %w", k.name(), k.shard, err)
 }
@@ -422,26 +413,6 @@ func (k *keyed) name() string {
 		return k.stage.Name
 	}
 	return fmt.Sprintf("subquery %d", k.stage.ID)
-}
-
-// describeAlignment says which edges a barrier waits for; "" when none is being aligned.
-func (k *keyed) describeAlignment() string {
-	k.align.Lock()
-	n, missing := k.align.Aligning()
-	k.align.Unlock()
-	if n == 0 {
-		return ""
-	}
-	from := make([]string, 0, len(missing))
-	for _, e := range missing {
-		in := k.stage.Inputs[e/k.run.cfg.Shards]
-		name := in.Stream
-		if in.FromStage {
-			name = k.run.cfg.Plan.Stages[in.From].Name
-		}
-		from = append(from, fmt.Sprintf("%s/%d", name, e%k.run.cfg.Shards))
-	}
-	return fmt.Sprintf("%s on shard %d: barrier %d waits for %s", k.name(), k.shard, n, strings.Join(from, ", "))
 }
 
 func (k *keyed) keyText(encoded []byte) string {

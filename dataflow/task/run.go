@@ -256,17 +256,6 @@ func (r *Run) Stop() {
 	<-r.done
 }
 
-// Stalled describes what holds a barrier up, for people: the tasks that still align and the shards they wait for.
-func (r *Run) Stalled() []string {
-	var out []string
-	for _, k := range r.keyed {
-		if s := k.describeAlignment(); s != "" {
-			out = append(out, s)
-		}
-	}
-	return out
-}
-
 // markers collects, per marker, the positions that every keyed task reported.
 type markers struct {
 	mu struct {

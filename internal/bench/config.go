@@ -71,6 +71,9 @@ type sizes struct {
 	engine  []uint64      // keys of the engine cases
 }
 
+// largeKeys is the number of keys of the large engine cases.
+const largeKeys = 20_000_000
+
 func (c *Config) sizes() sizes {
 	if c.Quick {
 		return sizes{
@@ -84,7 +87,7 @@ func (c *Config) sizes() sizes {
 		recover: []uint64{100_000, 1_000_000}, engine: []uint64{1000, 1_000_000},
 	}
 	if c.Large {
-		s.engine = append(s.engine, 20_000_000)
+		s.engine = append(s.engine, largeKeys)
 	}
 	return s
 }

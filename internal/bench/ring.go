@@ -18,6 +18,8 @@ type keyKind struct {
 	keys uint64
 	text bool // 12-byte TEXT, else BIGINT
 	zipf bool // with exponent 1.1, else uniform
+	// memory is the node's budget for live tables; 0 = its default.
+	memory int64
 }
 
 func (k keyKind) String() string {
@@ -27,6 +29,9 @@ func (k keyKind) String() string {
 	}
 	if k.zipf {
 		s += " dist=zipf1.1"
+	}
+	if k.memory > 0 {
+		s += fmt.Sprintf(" memory=%dMiB", k.memory>>20)
 	}
 	return s
 }

@@ -520,6 +520,9 @@ func TestDeployIsHandedOnAsAsked(t *testing.T) {
 	if d, err = h.pipelines.DeployPipeline(t.Context(), r); err != nil || d.GetOutcome() != weirv1.DeployOutcome_DEPLOY_OUTCOME_UNCHANGED {
 		t.Fatalf("got %v, %v", d, err)
 	}
+	if st := d.GetStreams(); len(st) != 1 || !st[0].GetRead() || st[0].RowsToRead != nil {
+		t.Errorf("an unchanged pipeline has rows to read: %v", st)
+	}
 	r.Sql = "other"
 	_, err = h.pipelines.DeployPipeline(t.Context(), r)
 	wantReason(t, err, dataflow.ReasonPipelineExists, "")

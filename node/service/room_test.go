@@ -19,15 +19,15 @@ CREATE STREAM words (word TEXT) WITH (max_bytes = '20 kB');
 CREATE MATERIALIZED VIEW counts AS SELECT word, count(*) AS n FROM words GROUP BY word;`
 }
 
-// untilTaken appends until the rows are taken, and returns the refusals that came before.
-func untilTaken(t *testing.T, n *nodetest.Node, rows string) (refusals []error) {
+// untilTaken appends until the rows are taken, and returns their token and the refusals that came before.
+func untilTaken(t *testing.T, n *nodetest.Node, rows string) (token string, refusals []error) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for deadline := time.Now().Add(50 * time.Second); ; <-tick.C {
-		_, err := n.Ingest().Append(t.Context(), &weirv1.AppendRequest{Stream: "words", JsonRows: []byte(rows)})
+		r, err := n.Ingest().Append(t.Context(), &weirv1.AppendRequest{Stream: "words", JsonRows: []byte(rows)})
 		if err == nil {
-			return refusals
+			return r.GetToken(), refusals
 		}
 		if refusals = append(refusals, err); time.Now().After(deadline) {
 			t.Fatalf("refused for ever, at last: %v", err)
@@ -54,7 +54,9 @@ func TestACaughtUpPipelineNeverHoldsAStreamUp(t *testing.T) {
 			}
 			chunk := strings.Repeat(word(strings.Repeat("x", 500))+"\n", 50) // more than the stream has room for
 			for range 3 {
-				for _, err := range untilTaken(t, n, chunk) {
+				token, refusals := untilTaken(t, n, chunk)
+				n.WaitProcessed(token)
+				for _, err := range refusals {
 					refused(t, err, dataflow.ReasonOverloaded, "stream words is full", "pipeline wc (R", "rows are behind its newest checkpoint", "has been asked for a checkpoint")
 				}
 			}
@@ -76,7 +78,7 @@ func TestAStreamGoesBackToItsSizeWhenACutFreesRows(t *testing.T) {
 	for range 90 {
 		n.Append("words", word(strings.Repeat("x", 190)))
 	}
-	n.Append("words", slices.Repeat([]string{word(strings.Repeat("y", 500))}, 100)...)
+	n.WaitProcessed(n.Append("words", slices.Repeat([]string{word(strings.Repeat("y", 500))}, 100)...))
 	n.Checkpoint("wc")
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

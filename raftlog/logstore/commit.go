@@ -368,6 +368,7 @@ func (s *Store) rotate() error {
 	if err != nil {
 		return err
 	}
+	sealed := s.active
 	s.active = seg
 	s.mu.Lock()
 	s.mu.segs = append(s.mu.segs, seg)
@@ -376,6 +377,9 @@ func (s *Store) rotate() error {
 	s.mu.Unlock()
 	if superfluous {
 		s.askForCleaning()
+	}
+	if err := sealed.markNext(seg); err != nil {
+		return fmt.Errorf("mark segment %d: %w", sealed.seq, err)
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 //	0     header: magic (8) | sequence (8) | nonce (8) | CRC32C (4)
 //	2048  the header again: with both damaged, a full segment would look like one that was never begun
 //	4096  seal:   magic (8) | offset of the index batch (8) | CRC32C with nonce (4)
+//	6144  follower: magic (8) | sequence of the segment that came next (8) | CRC32C with nonce (4)
 //	8192  batches, each: head (24) | records | zeros up to a multiple of 8
 //
 // The header and the seal have a block of their own, so that writing the seal cannot tear anything else.
@@ -22,11 +23,14 @@ import (
 const (
 	headerMagic = "WEIRSEG1"
 	sealMagic   = "WEIRSEAL"
+	nextMagic   = "WEIRNEXT"
 	batchMagic  = 0x48435442 // "BTCH"
 
 	headerSize = 28
 	sealOffset = 4096
 	sealSize   = 20
+	nextOffset = 6144
+	nextSize   = 20
 	dataOffset = 8192
 	batchHead  = 24
 	recordHead = 40
@@ -116,6 +120,22 @@ func decodeSeal(b []byte, nonce uint64) (at int64, err error) {
 		return 0, fmt.Errorf("seal: %w", errInvalid)
 	}
 	return at, nil
+}
+
+// appendNext appends the mark that names the segment which came next.
+func appendNext(dst []byte, nonce, seq uint64) []byte {
+	start := len(dst)
+	dst = append(dst, nextMagic...)
+	dst = binary.LittleEndian.AppendUint64(dst, seq)
+	return binary.LittleEndian.AppendUint32(dst, crc(nonce, dst[start:]))
+}
+
+// decodeNext decodes the mark.
+func decodeNext(b []byte, nonce uint64) (seq uint64, err error) {
+	if len(b) < nextSize || string(b[:8]) != nextMagic || crc(nonce, b[:16]) != binary.LittleEndian.Uint32(b[16:]) {
+		return 0, fmt.Errorf("follower: %w", errInvalid)
+	}
+	return binary.LittleEndian.Uint64(b[8:]), nil
 }
 
 // batchWriter builds a batch in a buffer that is reused.

@@ -222,6 +222,13 @@ func (seg *segment) readIndex() (index, copies []byte, at int64, err error) {
 
 // recoverNewest reads every batch of the newest segment and finds its end (L1).
 func (s *Store) recoverNewest(seg *segment) error {
+	next, err := seg.next()
+	if err != nil {
+		return err
+	}
+	if next != 0 {
+		return dataflow.Errorf(dataflow.ReasonCorrupt, "log store %s: segment %s, which came after %s, is missing", s.dir, segmentName(next), segmentName(seg.seq))
+	}
 	b, err := seg.readAll()
 	if err != nil {
 		return err
@@ -244,7 +251,7 @@ func (s *Store) recoverNewest(seg *segment) error {
 	}
 	seg.end = pos
 	if _, _, at, err := seg.readIndex(); err == nil && at < pos {
-		return nil // sealed; its successor was not made, or is lost
+		return nil // sealed; its successor was not made
 	}
 	s.active = seg
 	return nil

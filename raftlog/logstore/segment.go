@@ -118,6 +118,30 @@ func (s *Store) sealSegment(seg *segment) error {
 	return seg.file.Sync()
 }
 
+// markNext writes into a sealed segment that next, which is durable, came after it. Nothing that was stored in next has
+// been answered yet, so from here on a newest segment that is gone is missed (L2).
+func (seg *segment) markNext(next *segment) error {
+	if _, err := seg.file.WriteAt(appendNext(nil, seg.nonce, next.seq), nextOffset); err != nil {
+		return err
+	}
+	return seg.file.Sync()
+}
+
+// next returns the sequence number of the segment that came after this one; 0 when there is no mark of any.
+func (seg *segment) next() (uint64, error) {
+	b, err := readAt(seg.file, nextOffset, nextSize)
+	if err == nil {
+		var seq uint64
+		if seq, err = decodeNext(b, seg.nonce); err == nil {
+			return seq, nil
+		}
+	}
+	if errors.Is(err, errInvalid) {
+		return 0, nil
+	}
+	return 0, err
+}
+
 // removeSegment closes a segment that nobody needs or reads any more and recycles or removes its file.
 func (s *Store) removeSegment(seg *segment) error {
 	if err := seg.file.Close(); err != nil {

@@ -108,6 +108,9 @@ func (s *Store) open() error {
 			return err
 		}
 	}
+	if err := s.markNewest(); err != nil {
+		return err
+	}
 	if s.active == nil {
 		if s.active, err = s.createSegment(); err != nil {
 			return err
@@ -117,6 +120,18 @@ func (s *Store) open() error {
 	s.mu.stats.Free = len(s.free)
 	s.askForCleaning() // a crash may have kept superfluous segments
 	return nil
+}
+
+// markNewest makes up for the mark that a crash, or an older version, has not written.
+func (s *Store) markNewest() error {
+	n := len(s.mu.segs)
+	if n < 2 {
+		return nil
+	}
+	if next, err := s.mu.segs[n-2].next(); err != nil || next != 0 {
+		return err
+	}
+	return s.mu.segs[n-2].markNext(s.mu.segs[n-1])
 }
 
 func (s *Store) path(name string) string { return s.fs.PathJoin(s.dir, name) }
