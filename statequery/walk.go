@@ -197,11 +197,12 @@ type liveCursor struct {
 func livePart(hint, shards int) int { return min(hint, hint/shards*5/4+livePartLeast) }
 
 // Each part walks the whole table, so each is larger than the one before: a short scan copies little, a long one walks the
-// table a few times only. livePartMost bounds the copies.
+// table a few times only. livePartMost and livePartBytes bound the copies.
 const (
 	livePartGrowth = 16
 	livePartLeast  = 256
 	livePartMost   = 1 << 18
+	livePartBytes  = 4 << 20
 )
 
 func (c *liveCursor) next() (bool, error) {
@@ -220,8 +221,17 @@ func (c *liveCursor) next() (bool, error) {
 		return len(c.keys) > 0, nil
 	}
 	c.lo = after(c.keys[len(c.keys)-1])
-	c.part = min(c.part*livePartGrowth, livePartMost)
+	c.part = min(c.part*livePartGrowth, livePartMost, max(livePartLeast, livePartBytes/c.average()))
 	return true, nil
+}
+
+// average returns about how many bytes an entry of the part has, one at least.
+func (c *liveCursor) average() int {
+	size := 0
+	for i, k := range c.keys {
+		size += len(k) + len(c.values[i])
+	}
+	return max(1, size/len(c.keys))
 }
 func (c *liveCursor) key() []byte   { return c.keys[c.at] }
 func (c *liveCursor) value() []byte { return c.values[c.at] }

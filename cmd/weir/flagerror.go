@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -11,6 +12,11 @@ import (
 
 // flagError says what a flag takes where the flag package would repeat a parser's message.
 func flagError(_ *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) && strings.ContainsAny(unknown.GetSpecifiedName(), "0123456789") && len(unknown.GetSpecifiedName()) == 1 {
+		value := "-" + unknown.GetSpecifiedShortnames()
+		return usagef("%.60s begins like a flag; write -- before the keys, behind all flags: -- %.60s", value, value)
+	}
 	var bad *pflag.InvalidValueError
 	if !errors.As(err, &bad) {
 		return err

@@ -46,7 +46,7 @@ With -o json: one row per line, then {"cut":…}.`,
 		}
 		r, err := w.Query(ctx, sql, o)
 		if dataflow.ReasonOf(err) == dataflow.ReasonTableNotFound {
-			return &hinted{err, "weir table list names the tables; weir stream read shows a stream's rows, and a plain VIEW keeps none"}
+			return &hinted{err, "weir table list names the tables"}
 		}
 		if err != nil {
 			return err

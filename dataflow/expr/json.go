@@ -87,7 +87,7 @@ func appendNumericJSON(dst []byte, d *apd.Decimal, asString bool) []byte {
 }
 
 // AppendTimestampJSON appends microseconds since 1970 UTC as a string such as "2026-11-29T10:00:00.5Z" (RFC 3339). Years
-// before 0 and after 9999, which that has no form for, get a sign and six digits, as ISO 8601 has them.
+// before 1 and after 9999 get a sign and six digits, as ISO 8601 has them: 0 is 1 BC. parseTimestamp reads them.
 func AppendTimestampJSON(dst []byte, micros int64) []byte {
 	c := civilOf(micros)
 	dst = append(dst, '"')
@@ -95,7 +95,7 @@ func AppendTimestampJSON(dst []byte, micros int64) []byte {
 	case c.year < 0:
 		dst = append(dst, '-')
 		dst = appendPadded(dst, -c.year, 6)
-	case c.year > 9999:
+	case c.year == 0 || c.year > 9999:
 		dst = append(dst, '+')
 		dst = appendPadded(dst, c.year, 6)
 	default:

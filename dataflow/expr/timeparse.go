@@ -16,7 +16,7 @@ type timeReader struct {
 
 	year, month, day             int64
 	haveDate, haveTime, haveZone bool
-	bc                           bool
+	bc, signed                   bool  // signed: the year was written with a sign, which says whether it is before Christ
 	clock                        int64 // microseconds since midnight
 	pm, am                       bool
 	zone                         int64 // microseconds east of UTC
@@ -81,6 +81,7 @@ func (r *timeReader) takeSignedDate(f string) *dataflow.Error {
 	y, _ := strconv.ParseInt(f[:7], 10, 64) // digits, as the caller has seen
 	m, _ := strconv.ParseInt(f[8:10], 10, 64)
 	d, _ := strconv.ParseInt(f[11:], 10, 64)
+	r.signed = true
 	if y <= 0 {
 		r.bc, y = true, 1-y
 	}
@@ -203,6 +204,9 @@ func (r *timeReader) takeWord(fields []string) (int, *dataflow.Error) {
 		r.haveZone = true
 		return 1, nil
 	case "bc", "ad":
+		if r.signed {
+			return 0, r.bad() // the sign says it
+		}
 		r.bc = w == "bc"
 		return 1, nil
 	case "am", "pm":

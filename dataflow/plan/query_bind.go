@@ -204,7 +204,8 @@ func (b *queryBinder) named(n *sql.Name, ctes *cte) (dataflow.Schema, error) {
 		}
 	}
 	if len(n.Parts) != 2 {
-		return nil, b.src.Errorf(dataflow.ReasonTableNotFound, n.At, "%s is not the name of a table: a query reads pipeline.table%s", n, b.suggest(n))
+		return nil, b.src.Errorf(dataflow.ReasonTableNotFound, n.At, "%s is not the name of a table: a query reads pipeline.table%s", n, b.suggest(n)).
+			WithHint("the rows of a stream are read with weir stream read, or through a view of it; a plain VIEW keeps none")
 	}
 	t, err := b.cat.Table(n.Parts[0].Name, n.Parts[1].Name)
 	if err != nil {

@@ -2,8 +2,10 @@ package state
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -88,10 +90,12 @@ func corrupt(err error) error {
 	return dataflow.Errorf(dataflow.ReasonCorrupt, "the state store is damaged: %w", err)
 }
 
-// openError says why the store in dir cannot be opened. A file that is missing there is damage too.
+// openError says why the store in dir cannot be opened. A file that is missing there, or not as long as the manifest says,
+// is damage too; for the second Pebble has no other sign than the text.
 func openError(dir string, err error) error {
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, pebble.ErrDBDoesNotExist) || pebble.IsCorruptionError(err) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, pebble.ErrDBDoesNotExist) || pebble.IsCorruptionError(err) ||
+		strings.Contains(err.Error(), "object size mismatch") {
 		return dataflow.Errorf(dataflow.ReasonCorrupt, "open the state store %s: a file is damaged or missing: %w", dir, err)
 	}
-	return err
+	return fmt.Errorf("open %s: %w", dir, err)
 }

@@ -323,3 +323,21 @@ func TestAMissingFileOfTheStoreIsCorruptAtOpen(t *testing.T) {
 		}
 	}
 }
+
+func TestAFileOfTheStoreThatWasCutShortIsCorruptAtOpen(t *testing.T) {
+	fs := mergedStore(t)
+	path := largestTable(t, fs)
+	f, err := fs.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := io.ReadAll(f)
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if err := vfs.WriteFile(fs, path, b[:len(b)/2]); err != nil {
+		t.Fatal(err)
+	}
+	_, err = OpenReplica(Config{FS: fs, Dir: testDir, Shard: testShard, Logger: quiet()})
+	wantReason(t, err, dataflow.ReasonCorrupt)
+}
