@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/dataflow/state"
 	"github.com/weirdb/weir/node/leader"
 	"github.com/weirdb/weir/node/worker"
 	"github.com/weirdb/weir/raftlog/meta"
@@ -58,6 +59,7 @@ type gauges struct {
 	worker *worker.Worker
 	shards []*worker.Shard
 	disk   *diskSpace
+	memory *state.Budget
 	now    func() time.Time
 
 	cut, cutTime, behind, state, skipped     *prometheus.Desc
@@ -65,15 +67,17 @@ type gauges struct {
 	raftTerm, raftApplied, raftLeader        *prometheus.Desc
 	stateLayers, stateLayerBytes, stateBytes *prometheus.Desc
 	liveKeys, liveBytes                      *prometheus.Desc
+	memoryUsed, memoryLimit                  *prometheus.Desc
+	evicted, lookedUp                        *prometheus.Desc
 	diskFree                                 *prometheus.Desc
 }
 
-func newGauges(m *meta.Log, w *worker.Worker, shards []*worker.Shard, disk *diskSpace) *gauges {
+func newGauges(m *meta.Log, w *worker.Worker, shards []*worker.Shard, disk *diskSpace, memory *state.Budget) *gauges {
 	d := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
 	return &gauges{
-		meta: m, worker: w, shards: shards, disk: disk, now: time.Now,
+		meta: m, worker: w, shards: shards, disk: disk, memory: memory, now: time.Now,
 		cut:             d("weir_checkpoint_last_committed_id", "Newest committed cut.", "pipeline"),
 		cutTime:         d("weir_checkpoint_last_committed_timestamp_seconds", "When the newest cut was committed.", "pipeline"),
 		behind:          d("weir_pipeline_behind_rows", "Acknowledged rows that the newest cut does not cover.", "pipeline"),
@@ -88,8 +92,12 @@ func newGauges(m *meta.Log, w *worker.Worker, shards []*worker.Shard, disk *disk
 		stateLayerBytes: d("weir_state_layer_bytes", "Bytes of committed layers that are not folded.", "shard"),
 		stateBytes:      d("weir_state_disk_bytes", "Bytes of the shard's state store on disk.", "shard"),
 		liveKeys:        d("weir_live_keys", "Keys in the live tables.", "pipeline"),
+		memoryUsed:      d("weir_memory_tables_bytes", "Memory of all live tables."),
+		memoryLimit:     d("weir_memory_tables_limit_bytes", "What the live tables may take (--memory)."),
+		evicted:         d("weir_memory_evicted_keys_total", "Keys that live tables gave up for want of memory."),
+		lookedUp:        d("weir_memory_looked_up_keys_total", "Keys that tasks looked up in the newest cut, because the live tables did not hold them."),
 		diskFree:        d("weir_disk_free_bytes", "Free bytes of the data directory's disk, absent when the file system does not tell."),
-		liveBytes:       d("weir_live_bytes", "Memory of the live tables, estimated.", "pipeline"),
+		liveBytes:       d("weir_live_bytes", "Memory of the live tables.", "pipeline"),
 	}
 }
 
@@ -103,6 +111,12 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 	}
 	if free, known := g.disk.Free(); known {
 		put(g.diskFree, float64(free))
+	}
+	if limit := g.memory.Limit(); limit > 0 {
+		put(g.memoryUsed, float64(g.memory.Used()))
+		put(g.memoryLimit, float64(limit))
+		ch <- prometheus.MustNewConstMetric(g.evicted, prometheus.CounterValue, float64(g.memory.Evicted()))
+		ch <- prometheus.MustNewConstMetric(g.lookedUp, prometheus.CounterValue, float64(g.memory.LookedUp()))
 	}
 	st := g.meta.State()
 	for _, p := range st.PipelineList() {

@@ -88,7 +88,7 @@ func (n *Node) assemble() error {
 	n.worker = worker.New(worker.Config{Shards: st.shards, Memory: n.memory, Meta: st.meta, Catalog: cat, Merge: cfg.Tuning.Merge, RetentionEvery: cfg.Tuning.RetentionEvery, Source: cfg.Source, Phases: n.phases, Logger: cfg.Logger})
 	n.leader = leader.New(leader.Config{Node: cfg.NodeID, Meta: st.meta, Worker: n.worker, Metrics: figures, Phases: n.phases, Logger: cfg.Logger})
 	n.disk = newDiskSpace(&cfg)
-	if err := registry.Register(newGauges(st.meta, n.worker, st.shards, n.disk)); err != nil {
+	if err := registry.Register(newGauges(st.meta, n.worker, st.shards, n.disk, n.memory)); err != nil {
 		return err
 	}
 	sources := service.QuerySources{Meta: st.meta, Cat: cat, Worker: n.worker, Shards: st.shards}

@@ -12,8 +12,10 @@ import (
 //
 // A nil Budget has no limit.
 type Budget struct {
-	limit int64
-	used  atomic.Int64
+	limit    int64
+	used     atomic.Int64
+	evicted  atomic.Uint64
+	lookedUp atomic.Uint64
 	mu    struct {
 		sync.Mutex
 		pressed bool
@@ -42,6 +44,29 @@ func (b *Budget) Used() int64 {
 		return 0
 	}
 	return b.used.Load()
+}
+
+// Evicted returns how many entries were evicted so far.
+func (b *Budget) Evicted() uint64 {
+	if b == nil {
+		return 0
+	}
+	return b.evicted.Load()
+}
+
+// LookedUp returns how many keys writers have looked up in committed cuts so far, because the tables did not hold them.
+func (b *Budget) LookedUp() uint64 {
+	if b == nil {
+		return 0
+	}
+	return b.lookedUp.Load()
+}
+
+// CountLookups counts n keys that a writer has looked up.
+func (b *Budget) CountLookups(n int) {
+	if b != nil {
+		b.lookedUp.Add(uint64(n))
+	}
 }
 
 func (b *Budget) add(n int64) {

@@ -131,6 +131,7 @@ func (t *Table) evictLocked(part int) (evicted int) {
 	}
 	t.mu.incomplete = t.mu.incomplete || evicted > 0
 	t.mu.keys -= evicted
+	t.budget.evicted.Add(uint64(evicted))
 	t.rehashLocked(part, max(16, needed*9/5+1), drop)
 	return evicted
 }

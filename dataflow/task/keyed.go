@@ -259,6 +259,7 @@ func (k *keyed) lookUp(hashes []uint64, key func(i int) []byte) error {
 		return fmt.Errorf("look up keys of %s on shard %d: %w", k.name(), k.shard, err)
 	}
 	defer view.Release()
+	k.run.cfg.Memory.CountLookups(len(k.looked.rows))
 	for _, row := range k.looked.rows {
 		val, found, err := view.Get(k.stage.ID, key(int(row)), k.looked.arena)
 		if err != nil {

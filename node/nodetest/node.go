@@ -32,6 +32,8 @@ type Options struct {
 	DiskUsage func() (vfs.DiskUsage, error)
 	// Tuning says how often what happens in the background happens; Restless makes it frequent.
 	Tuning node.Tuning
+	// MemoryBytes is what the live tables may take; default node.Config's.
+	MemoryBytes int64
 	// Reflection answers gRPC reflection.
 	Reflection bool
 	// Logger takes the node's messages. Default: the test's log, errors only: a start warns of elections.
@@ -123,7 +125,7 @@ func (n *Node) open() {
 func (n *Node) config() node.Config {
 	cfg := node.Config{
 		DataDir: dataDir, FS: n.fs, Shards: n.opts.Shards, GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0",
-		Tuning: n.opts.Tuning, Reflection: n.opts.Reflection, FaultInjection: true, Logger: n.opts.Logger,
+		MemoryBytes: n.opts.MemoryBytes, Tuning: n.opts.Tuning, Reflection: n.opts.Reflection, FaultInjection: true, Logger: n.opts.Logger,
 	}
 	switch {
 	case n.opts.Dir != "":
