@@ -16,7 +16,7 @@ type Budget struct {
 	used     atomic.Int64
 	evicted  atomic.Uint64
 	lookedUp atomic.Uint64
-	mu    struct {
+	mu       struct {
 		sync.Mutex
 		pressed bool
 		changed chan struct{} // closed and replaced when pressed changes

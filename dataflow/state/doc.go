@@ -6,15 +6,16 @@
 // A key of state is (pipeline uid, stage id, canonical key bytes); its value is the bytes of one accumulator. Both are
 // opaque here. A nil value means that the key is absent; an empty value is a value.
 //
-//   - Table: the live state of one stage on one shard, in memory. One task writes it.
+//   - Table: the live state of one stage on one shard, in memory outside the heap of Go. One task writes it. A table with a
+//     Budget may hold a part of its keys; the newest committed cut has the others.
 //   - Frozen: what changed in a Table between two freezes, with the values at the freeze.
-//   - DeltaWriter: sorts what was gathered from the frozen parts of a shard's tables into one delta (P2).
+//   - DeltaWriter: puts what was gathered from the frozen parts of a shard's tables into one delta (P2), unsorted.
 //   - Replica: the committed state of one shard, of all pipelines: layers (complete deltas, in memory) over a Pebble
 //     store (the base). A View is one committed cut of it.
 //
 // # How a change travels
 //
-//	Table.Touch ─▶ Table.Freeze ─▶ Table.Gather ─▶ DeltaWriter ─▶ chunks in the shard's log
+//	Table.Change ─▶ Table.Freeze ─▶ Table.Gather ─▶ DeltaWriter ─▶ chunks in the shard's log
 //	   ─▶ Replica.ApplyChunk … EndDelta (a layer) ─▶ Replica.Publish (a cut) ─▶ Replica.View
 //	   ─▶ Replica.Merge (into Pebble, behind the commit path) ─▶ the shard's log forgets the delta (Settle)
 //
@@ -28,6 +29,8 @@
 //   - S4 A cut is served only when all deltas from the base to it are here without a gap and the digest in the commit
 //     equals that of its delta (P5). A digest that differs makes the cut, and all cuts above it, CORRUPT.
 //   - S5 No mutex is held across I/O. Pebble writes run on a goroutine of the replica, one at a time.
+//   - S6 An entry is evicted from a Table only when no uncommitted cut is about it. What a table does not know of a key is
+//     looked up in a cut that was readable when the entry was evicted, or a newer one.
 //
 // # Not here
 //

@@ -93,7 +93,7 @@ func (b *layerBuilder) finish(first, last dataflow.DeltaRef) (*layer, error) {
 			return nil, err
 		}
 		l.runs = append(l.runs, r)
-		l.entries += len(rb.places)
+		l.entries += rb.notes.n
 		l.bytes += rb.bytes
 	}
 	slices.SortFunc(l.runs, func(a, b *run) int { return cmp.Compare(a.stage, b.stage) })

@@ -19,11 +19,11 @@ func TestAnIndexOfOneShardsKeysIsShortToSearch(t *testing.T) {
 		}
 	}
 	for _, n := range []int{0, 1, 2, 3, 5, 10, 1000, len(hashes)} {
-		places := make([]uint32, n)
-		for i := range places {
-			places[i] = uint32(i)
+		var l notes
+		for i, h := range hashes[:n] {
+			l.add(uint32(i), h)
 		}
-		x := newIndex(hashes[:n], places, func(i, j int) { t.Fatalf("entries %d and %d have one hash", i, j) })
+		x := newIndex(&l, func(i, j int) { t.Fatalf("entries %d and %d have one hash", i, j) })
 		steps := 0
 		for i, h := range hashes[:n] {
 			slot := x.first(h)

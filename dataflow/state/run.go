@@ -123,23 +123,54 @@ func (r *run) sort() {
 
 // runBuilder collects where the entries of a run are.
 type runBuilder struct {
-	stage  dataflow.StageID
-	places []uint32
-	hashes []uint64
-	bytes  int64
-	twice  []byte // a key that is there twice
+	stage dataflow.StageID
+	notes notes
+	bytes int64
+	twice []byte // a key that is there twice
 }
 
 func (b *runBuilder) note(at uint32, hash uint64, size int) {
-	b.places = append(b.places, at)
-	b.hashes = append(b.hashes, hash)
+	b.notes.add(at, hash)
 	b.bytes += int64(size)
 }
 
+// notes is a list of hashes and places that grows without being copied: only its first part grows by appending.
+type notes struct {
+	parts []notesPart
+	n     int
+}
+
+type notesPart struct {
+	hashes []uint64
+	places []uint32
+}
+
+const (
+	notesPartBits = 13
+	notesPartSize = 1 << notesPartBits
+)
+
+func (l *notes) add(place uint32, hash uint64) {
+	if l.n&(notesPartSize-1) == 0 {
+		var p notesPart
+		if l.n > 0 {
+			p = notesPart{make([]uint64, 0, notesPartSize), make([]uint32, 0, notesPartSize)}
+		}
+		l.parts = append(l.parts, p)
+	}
+	p := &l.parts[len(l.parts)-1]
+	p.hashes, p.places = append(p.hashes, hash), append(p.places, place)
+	l.n++
+}
+
+func (l *notes) hash(i int) uint64 { return l.parts[i>>notesPartBits].hashes[i&(notesPartSize-1)] }
+
+func (l *notes) place(i int) uint32 { return l.parts[i>>notesPartBits].places[i&(notesPartSize-1)] }
+
 func (b *runBuilder) finish(segs [][]byte) (*run, error) {
-	r := &run{stage: b.stage, segs: segs, filter: newFilter(b.hashes)}
-	r.index = newIndex(b.hashes, b.places, func(i, j int) {
-		if e := r.entry(b.places[i]); bytes.Equal(e.key, r.entry(b.places[j]).key) {
+	r := &run{stage: b.stage, segs: segs, filter: newFilter(&b.notes)}
+	r.index = newIndex(&b.notes, func(i, j int) {
+		if e := r.entry(b.notes.place(i)); bytes.Equal(e.key, r.entry(b.notes.place(j)).key) {
 			b.twice = e.key
 		}
 	})
@@ -158,11 +189,13 @@ const (
 	filterBits        = 6
 )
 
-func newFilter(hashes []uint64) filter {
-	f := make(filter, len(hashes)/filterKeysPerWord+1)
-	for _, h := range hashes {
-		i, mask := f.place(h)
-		f[i] |= mask
+func newFilter(l *notes) filter {
+	f := make(filter, l.n/filterKeysPerWord+1)
+	for _, p := range l.parts {
+		for _, h := range p.hashes {
+			i, mask := f.place(h)
+			f[i] |= mask
+		}
 	}
 	return f
 }
@@ -190,22 +223,25 @@ func (f filter) mayContain(hash uint64) bool {
 // index, so filling it goes through memory once.
 type index []uint32
 
-// newIndex returns the index of entries with these hashes at these places. It calls same for the numbers of two entries
-// whose hashes are equal.
-func newIndex(hashes []uint64, places []uint32, same func(i, j int)) index {
-	x := make(index, 1<<bits.Len(uint(len(hashes)+len(hashes)/2)))
-	for i, h := range hashes {
-		slot := x.first(h)
-		for ; x[slot] != 0; slot = x.next(slot) {
-			if j := int(x[slot] - 1); hashes[j] == h {
-				same(i, j)
+// newIndex returns the index of the entries. It calls same for the numbers of two entries whose hashes are equal.
+func newIndex(l *notes, same func(i, j int)) index {
+	x := make(index, 1<<bits.Len(uint(l.n+l.n/2)))
+	i := 0
+	for _, p := range l.parts {
+		for _, h := range p.hashes {
+			slot := x.first(h)
+			for ; x[slot] != 0; slot = x.next(slot) {
+				if j := int(x[slot] - 1); l.hash(j) == h {
+					same(i, j)
+				}
 			}
+			i++
+			x[slot] = uint32(i)
 		}
-		x[slot] = uint32(i + 1)
 	}
 	for slot, n := range x {
 		if n != 0 {
-			x[slot] = places[n-1] + 1
+			x[slot] = l.place(int(n-1)) + 1
 		}
 	}
 	return x
