@@ -33,6 +33,8 @@ type Config struct {
 	// this version has neither TLS nor authentication.
 	HTTPAddr, GRPCAddr string
 	AllowInsecure      bool
+	// RESPAddr is where the node listens for Redis clients; "" = nowhere. The rule is that of the other addresses.
+	RESPAddr string
 	// Reflection answers gRPC reflection; FaultInjection admits FailPipeline. Both are off by default.
 	Reflection, FaultInjection bool
 	// MemoryBytes is what the live tables of all pipelines may take; default half of the machine's memory. Keys that do not
@@ -124,7 +126,10 @@ func (c *Config) Validate() error {
 	if c.MinFreeDisk < 0 {
 		bad("min-free-disk: %d is negative", c.MinFreeDisk)
 	}
-	for _, a := range []struct{ name, addr string }{{"http-addr", c.HTTPAddr}, {"grpc-addr", c.GRPCAddr}} {
+	for _, a := range []struct{ name, addr string }{{"http-addr", c.HTTPAddr}, {"grpc-addr", c.GRPCAddr}, {"resp-addr", c.RESPAddr}} {
+		if a.addr == "" {
+			continue // resp-addr: off
+		}
 		host, _, err := net.SplitHostPort(a.addr)
 		if err != nil {
 			bad("%s: %q is not host:port", a.name, a.addr)

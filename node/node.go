@@ -18,6 +18,7 @@ import (
 	"github.com/weirdb/weir/node/catalog"
 	"github.com/weirdb/weir/node/gateway"
 	"github.com/weirdb/weir/node/leader"
+	"github.com/weirdb/weir/node/resp"
 	"github.com/weirdb/weir/node/service"
 	"github.com/weirdb/weir/node/worker"
 	"github.com/weirdb/weir/statequery"
@@ -34,9 +35,11 @@ type Node struct {
 	grpc    *api.Server
 	gateway *gateway.Gateway
 	http    *http.Server
+	resp    *resp.Server    // nil when it is off
 	phases  *phase.Recorder // nil unless asked for
 
 	grpcListener, httpListener net.Listener
+	respListener               net.Listener // nil when it is off
 }
 
 // drainTime is how long calls under way may take to end when the node stops. Longer than an append or a query takes,
@@ -68,6 +71,11 @@ func Open(ctx context.Context, cfg Config) (_ *Node, err error) {
 	}
 	if n.httpListener, err = net.Listen("tcp", cfg.HTTPAddr); err != nil {
 		return nil, fmt.Errorf("listen for HTTP: %w", err)
+	}
+	if cfg.RESPAddr != "" {
+		if n.respListener, err = net.Listen("tcp", cfg.RESPAddr); err != nil {
+			return nil, fmt.Errorf("listen for Redis clients: %w", err)
+		}
 	}
 	if n.storage, err = openStorage(ctx, &cfg, n.phases); err != nil {
 		return nil, err
@@ -111,6 +119,11 @@ func (n *Node) assemble() error {
 		return err
 	}
 	n.http = n.gateway.Server()
+	if n.respListener != nil {
+		n.resp = resp.New(resp.Config{
+			Backend: respBackend{engine: engine, service: svc, group: group}, Version: cfg.Version, Logger: cfg.Logger,
+		})
+	}
 	return nil
 }
 
@@ -151,6 +164,14 @@ func (n *Node) GRPCAddr() string { return n.grpcListener.Addr().String() }
 // HTTPAddr returns where the node listens for HTTP.
 func (n *Node) HTTPAddr() string { return n.httpListener.Addr().String() }
 
+// RESPAddr returns where the node listens for Redis clients; "" when it does not.
+func (n *Node) RESPAddr() string {
+	if n.respListener == nil {
+		return ""
+	}
+	return n.respListener.Addr().String()
+}
+
 // Run serves until ctx ends or a part fails, then drains: it stops taking calls first, and the tasks last, so that calls
 // under way still find what they read. Close must follow.
 func (n *Node) Run(ctx context.Context) error {
@@ -164,7 +185,7 @@ func (n *Node) Run(ctx context.Context) error {
 	g.Go(func() error { return n.disk.Run(loops) })
 	g.Go(func() error { return n.relieve(loops) })
 	var servers errgroup.Group
-	failed := make(chan error, 2)
+	failed := make(chan error, 3)
 	servers.Go(func() error {
 		if err := n.grpc.Serve(n.grpcListener); err != nil {
 			failed <- fmt.Errorf("serve gRPC: %w", err)
@@ -177,7 +198,15 @@ func (n *Node) Run(ctx context.Context) error {
 		}
 		return nil
 	})
-	n.cfg.Logger.Info("serving", slog.String("grpc", n.GRPCAddr()), slog.String("http", n.HTTPAddr()), slog.String("data", n.cfg.DataDir))
+	if n.resp != nil {
+		servers.Go(func() error {
+			if err := n.resp.Serve(n.respListener); err != nil {
+				failed <- fmt.Errorf("serve Redis clients: %w", err)
+			}
+			return nil
+		})
+	}
+	n.cfg.Logger.Info("serving", slog.String("grpc", n.GRPCAddr()), slog.String("http", n.HTTPAddr()), slog.String("resp", n.RESPAddr()), slog.String("data", n.cfg.DataDir))
 	var err error
 	select {
 	case <-ctx.Done():
@@ -200,6 +229,9 @@ func (n *Node) drain(ctx context.Context) {
 	if err := n.http.Shutdown(ctx); err != nil {
 		_ = n.http.Close() // what is left is cut off
 	}
+	if n.resp != nil {
+		n.resp.Stop(ctx)
+	}
 	n.grpc.Stop(ctx)
 }
 
@@ -218,7 +250,12 @@ func (n *Node) Close() error {
 	if n.gateway != nil {
 		n.gateway.Wait()
 	}
-	for _, l := range []net.Listener{n.grpcListener, n.httpListener} {
+	if n.resp != nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		n.resp.Stop(ctx) // the same
+	}
+	for _, l := range []net.Listener{n.grpcListener, n.httpListener, n.respListener} {
 		if l != nil {
 			if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 				errs = append(errs, err)

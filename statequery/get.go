@@ -10,8 +10,27 @@ import (
 // Get returns the row with the key: a batch of one row, or of none when there is no such row. A key value of TypeUnknown
 // is text, to be parsed as the key column's type.
 func (e *Engine) Get(ctx context.Context, pipeline, table string, k dataflow.Row, o dataflow.ReadOptions) (*batch.Batch, dataflow.Cut, error) {
-	rows, _, cut, err := e.BatchGet(ctx, pipeline, table, []dataflow.Row{k}, o)
-	return rows, cut, err
+	p, t, err := e.table(pipeline, table)
+	if err != nil {
+		return nil, dataflow.Cut{}, err
+	}
+	encoded, err := encodeKey(t.stage, k)
+	if err != nil {
+		return nil, dataflow.Cut{}, err
+	}
+	r, err := e.open(ctx, p, o)
+	if err != nil {
+		return nil, dataflow.Cut{}, err
+	}
+	defer r.close()
+	rows, err := r.row(ctx, t, encoded, &rowMemory{})
+	if err != nil {
+		return nil, dataflow.Cut{}, err
+	}
+	if rows == nil {
+		rows = batch.NewBatch(t.stage.Schema)
+	}
+	return rows, r.describe(), nil
 }
 
 // BatchGet returns the rows that exist, in the order of keys, and which of the keys have one. All come from one cut.

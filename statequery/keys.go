@@ -34,26 +34,35 @@ func coerce(col dataflow.Column, v dataflow.Value) (dataflow.Value, error) {
 
 // encodeKey checks a whole key against the table's key columns and encodes it.
 func encodeKey(st *plan.Stage, row dataflow.Row) ([]byte, error) {
+	return appendKey(make([]byte, 0, 64), st, row) // most keys fit
+}
+
+// appendKey is encodeKey into memory of the caller.
+func appendKey(dst []byte, st *plan.Stage, row dataflow.Row) ([]byte, error) {
 	if len(row) != len(st.Key) {
-		return nil, dataflow.Errorf(dataflow.ReasonKeyInvalid, "the key of %s has %s; %d given", st.Name, keyShape(st), len(row)).
+		return dst, dataflow.Errorf(dataflow.ReasonKeyInvalid, "the key of %s has %s; %d given", st.Name, keyShape(st), len(row)).
 			WithHint("give one value per key column, in order")
 	}
-	return encodeParts(st, row)
+	return appendParts(dst, st, row)
 }
 
 func encodeParts(st *plan.Stage, row dataflow.Row) ([]byte, error) {
-	out := make([]byte, 0, 64) // most keys fit
+	return appendParts(make([]byte, 0, 64), st, row) // most keys fit
+}
+
+func appendParts(dst []byte, st *plan.Stage, row dataflow.Row) ([]byte, error) {
+	from := len(dst)
 	for i, v := range row {
 		v, err := coerce(st.Key[i], v)
 		if err != nil {
-			return nil, err
+			return dst[:from], err
 		}
-		out = key.AppendValue(out, v)
+		dst = key.AppendValue(dst, v)
 	}
-	if len(out) > dataflow.MaxKeyBytes {
-		return nil, dataflow.Errorf(dataflow.ReasonTooLarge, "the key has %d bytes encoded; the limit is %d", len(out), dataflow.MaxKeyBytes)
+	if n := len(dst) - from; n > dataflow.MaxKeyBytes {
+		return dst[:from], dataflow.Errorf(dataflow.ReasonTooLarge, "the key has %d bytes encoded; the limit is %d", n, dataflow.MaxKeyBytes)
 	}
-	return out, nil
+	return dst, nil
 }
 
 func keyShape(st *plan.Stage) string {

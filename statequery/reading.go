@@ -16,7 +16,9 @@ type reading struct {
 	live     Live               // nil for a committed read
 	covered  dataflow.Positions // of a live read
 	views    []View             // by shard, opened when first used
-	began    time.Time
+	// isolation is what a Reader's request asked for; a live read of a pipeline that does not run is of a cut.
+	isolation dataflow.Isolation
+	began     time.Time
 }
 
 func (e *Engine) committed(p *Pipeline, c *dataflow.CheckpointCommit, named bool) *reading {
@@ -62,7 +64,7 @@ func (r *reading) close() {
 // get returns a copy of the accumulator of a key, nil when there is none. A table that always has one row has it before
 // any input.
 func (r *reading) get(ctx context.Context, t *Table, key []byte) ([]byte, error) {
-	v, ok, err := r.find(ctx, t, key)
+	v, ok, err := r.find(ctx, t, key, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -72,16 +74,17 @@ func (r *reading) get(ctx context.Context, t *Table, key []byte) ([]byte, error)
 	return v, nil
 }
 
-func (r *reading) find(ctx context.Context, t *Table, key []byte) ([]byte, bool, error) {
+// find appends the accumulator of a key to dst.
+func (r *reading) find(ctx context.Context, t *Table, key, dst []byte) ([]byte, bool, error) {
 	shard := r.e.shardOf(key)
 	if r.live != nil {
-		return r.live.Get(t.stage.ID, shard, key, nil)
+		return r.live.Get(t.stage.ID, shard, key, dst)
 	}
 	view, err := r.view(ctx, shard)
 	if err != nil {
-		return nil, false, err
+		return dst, false, err
 	}
-	return view.Get(t.stage.ID, key, nil)
+	return view.Get(t.stage.ID, key, dst)
 }
 
 // overtime reports whether the reading has taken longer than a request may.

@@ -1,6 +1,9 @@
 package statequery
 
 import (
+	"context"
+	"slices"
+
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/agg"
 	"github.com/weirdb/weir/dataflow/batch"
@@ -14,15 +17,49 @@ type Table struct {
 	fin   *operator.Finalizer
 	// unfed is the state of the only row before any input; nil for a table that can be empty.
 	unfed []byte
+	// values lists the columns that do not belong to the key.
+	values []int
 }
 
 // NewTable prepares the table that a stage keeps.
 func NewTable(st *plan.Stage) *Table {
 	t := &Table{stage: st, fin: operator.NewFinalizer(st)}
+	for i := range st.Schema {
+		if !slices.Contains(st.KeyCols, i) {
+			t.values = append(t.values, i)
+		}
+	}
 	if st.AlwaysHasRow() {
 		t.unfed = agg.NewLayout(st.Aggs).New(nil)
 	}
 	return t
+}
+
+// rowMemory is what looking up one row takes, to be used again. The zero value is ready; one goroutine uses it.
+type rowMemory struct {
+	scratch    operator.Scratch
+	acc        []byte
+	keys, accs [1][]byte
+}
+
+// row returns the visible row of a key, or nil. It is valid until the next call with m.
+func (r *reading) row(ctx context.Context, t *Table, key []byte, m *rowMemory) (*batch.Batch, error) {
+	acc, found, err := r.find(ctx, t, key, m.acc[:0])
+	if err != nil {
+		return nil, err
+	}
+	m.acc = acc
+	if !found {
+		if acc = t.unfed; acc == nil {
+			return nil, nil
+		}
+	}
+	m.keys[0], m.accs[0] = key, acc
+	rows, there, _, err := t.fin.BatchIn(&m.scratch, m.keys[:], m.accs[:], r.pipeline.OnError)
+	if err != nil || !there.Get(0) {
+		return nil, err
+	}
+	return rows, nil
 }
 
 // visible turns the first of keys and their accumulators, nil for none, into the rows that are there, and calls shown for

@@ -35,6 +35,7 @@ type serverSettings struct {
 	shards     int
 	httpAddr   string
 	grpcAddr   string
+	respAddr   string
 	insecure   bool
 	reflection bool
 	faults     bool
@@ -58,6 +59,7 @@ func newServerSettings(f *pflag.FlagSet) *serverSettings {
 	f.IntVar(&s.shards, "shards", 0, "number of shards of a new group, fixed afterwards; 0 = what is there, or 8")
 	f.StringVar(&s.httpAddr, "http-addr", node.DefaultHTTPAddr, "where to listen for HTTP")
 	f.StringVar(&s.grpcAddr, "grpc-addr", node.DefaultGRPCAddr, "where to listen for gRPC")
+	f.StringVar(&s.respAddr, "resp-addr", "", "where to listen for Redis clients, which read tables (docs/resp.md), for example 127.0.0.1:6380; empty = nowhere")
 	f.BoolVar(&s.insecure, "allow-insecure", false, "listen on addresses that others can reach, without TLS and authentication")
 	f.BoolVar(&s.reflection, "reflection", false, "answer gRPC reflection")
 	f.BoolVar(&s.faults, "allow-fault-injection", false, "let clients crash pipelines, for tests")
@@ -233,7 +235,7 @@ func (s *serverSettings) print(f *pflag.FlagSet, sources map[string]string) []by
 // node returns the settings as a node's configuration, checked.
 func (s *serverSettings) node() (node.Config, error) {
 	cfg := node.Config{
-		DataDir: s.dataDir, NodeID: s.nodeID, Shards: s.shards, HTTPAddr: s.httpAddr, GRPCAddr: s.grpcAddr, AllowInsecure: s.insecure,
+		DataDir: s.dataDir, NodeID: s.nodeID, Shards: s.shards, HTTPAddr: s.httpAddr, GRPCAddr: s.grpcAddr, RESPAddr: s.respAddr, AllowInsecure: s.insecure,
 		Reflection: s.reflection, FaultInjection: s.faults, MemoryBytes: int64(s.memory), StateCacheBytes: int64(s.stateCache), QueryMemoryBytes: int64(s.queryMem), MinFreeDisk: int64(s.minFree), Tuning: s.tuning, PhaseFile: s.phaseFile,
 	}
 	return cfg, cfg.Validate()

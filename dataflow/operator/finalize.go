@@ -41,12 +41,15 @@ func NewFinalizer(s *plan.Stage) *Finalizer {
 // fits is false when the values made of the keys' rows would take more than expr.BatchMemory: the caller asks for fewer
 // keys then (O5). One key always fits; its row fails when it takes more than expr.MaxRowMemory.
 func (f *Finalizer) Batch(keys, accs [][]byte, onError dataflow.OnError) (b *batch.Batch, visible batch.Bitmap, fits bool, err error) {
-	in := &batch.Batch{Schema: f.inner, N: len(keys), Cols: make([]*batch.Vector, len(f.inner))}
-	for i, c := range f.inner {
-		in.Cols[i] = batch.NewVector(c.Type, in.N)
-	}
+	return f.BatchIn(&Scratch{}, keys, accs, onError)
+}
+
+// BatchIn is Batch with memory that the caller keeps from call to call: the result is valid until the next call with s. For
+// those who ask for few keys at a time, again and again.
+func (f *Finalizer) BatchIn(s *Scratch, keys, accs [][]byte, onError dataflow.OnError) (b *batch.Batch, visible batch.Bitmap, fits bool, err error) {
+	s.begin(f, len(keys))
+	in := &s.in
 	nkeys := len(f.stage.Key)
-	sel := make([]int32, 0, in.N)
 	for i, k := range keys {
 		if err := key.DecodeInto(k, in.Cols[:nkeys]); err != nil {
 			return nil, nil, false, dataflow.Errorf(dataflow.ReasonCorrupt, "state of %s: %w", f.name(), err)
@@ -65,9 +68,9 @@ func (f *Finalizer) Batch(keys, accs [][]byte, onError dataflow.OnError) (b *bat
 		for a, v := range in.Cols[nkeys:] {
 			f.layout.AppendResult(a, accs[i], v)
 		}
-		sel = append(sel, int32(i))
+		s.sel = append(s.sel, int32(i))
 	}
-	return f.output(in, sel, onError)
+	return f.output(s, onError)
 }
 
 func (f *Finalizer) appendNulls(cols []*batch.Vector) {
@@ -76,26 +79,16 @@ func (f *Finalizer) appendNulls(cols []*batch.Vector) {
 	}
 }
 
-// output evaluates Having and Output over the rows of in that sel lists.
-func (f *Finalizer) output(in *batch.Batch, sel []int32, onError dataflow.OnError) (b *batch.Batch, visible batch.Bitmap, fits bool, err error) {
-	var failed RowError
-	var bad batch.Bitmap // rows that failed; nil = none
-	env := expr.Env{Fail: func(row int, err *dataflow.Error) {
-		if bad == nil {
-			bad = batch.NewBitmap(in.N)
-		}
-		bad.Set(row)
-		if failed.Err == nil || row < failed.Row {
-			failed = RowError{Row: row, Err: err}
-		}
-	}}
+// output evaluates Having and Output over the rows of s.in that s.sel lists.
+func (f *Finalizer) output(s *Scratch, onError dataflow.OnError) (b *batch.Batch, visible batch.Bitmap, fits bool, err error) {
+	in, sel, env := &s.in, s.sel, &s.env
 	limit := int64(expr.BatchMemory)
 	if in.N == 1 {
 		limit = expr.MaxRowMemory
 	}
 	env.Begin(limit)
 	if f.stage.Having != nil {
-		cond := f.stage.Having.Eval(&env, in, sel)
+		cond := f.stage.Having.Eval(env, in, sel)
 		kept := sel[:0:0]
 		for _, row := range sel {
 			if cond.Type == dataflow.TypeBool && cond.Ints[row] != 0 && !cond.IsNull(int(row)) {
@@ -107,9 +100,10 @@ func (f *Finalizer) output(in *batch.Batch, sel []int32, onError dataflow.OnErro
 	if sel == nil {
 		sel = []int32{} // nil would select every row
 	}
-	out := &batch.Batch{Schema: f.stage.Schema, N: in.N, Cols: make([]*batch.Vector, len(f.stage.Output))}
+	out := &s.out
+	out.N = in.N
 	for i, e := range f.stage.Output {
-		out.Cols[i] = e.Eval(&env, in, sel)
+		out.Cols[i] = e.Eval(env, in, sel)
 	}
 	switch {
 	case !env.Over():
@@ -120,18 +114,17 @@ func (f *Finalizer) output(in *batch.Batch, sel []int32, onError dataflow.OnErro
 		for _, v := range out.Cols {
 			v.AppendNull()
 		}
-		out.N, failed = 1, RowError{Err: expr.ErrRowMemory()}
+		out.N, s.failed = 1, RowError{Err: expr.ErrRowMemory()}
 	}
-	if failed.Err != nil && onError != dataflow.OnErrorSkip {
-		return nil, nil, false, f.rowError(in, failed)
+	if s.failed.Err != nil && onError != dataflow.OnErrorSkip {
+		return nil, nil, false, f.rowError(in, s.failed)
 	}
-	visible = batch.NewBitmap(in.N)
 	for _, row := range sel {
-		if !bad.Get(int(row)) {
-			visible.Set(int(row))
+		if !s.bad.Get(int(row)) {
+			s.visible.Set(int(row))
 		}
 	}
-	return out, visible, true, nil
+	return out, s.visible, true, nil
 }
 
 // rowError says for which key an output column cannot be computed.

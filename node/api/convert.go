@@ -114,6 +114,11 @@ func (n namer) cut(c *dataflow.Cut) *weirv1.Cut {
 	return m
 }
 
+// AppendCutJSON appends a cut as HTTP answers have it, for the faces that do not speak gRPC. names gives the names of streams.
+func AppendCutJSON(dst []byte, c *dataflow.Cut, names func(dataflow.StreamID) string) []byte {
+	return wire.AppendCutJSON(dst, namer(names).cut(c))
+}
+
 func (n namer) pipeline(p *Pipeline) *weirv1.Pipeline {
 	if p == nil {
 		return nil

@@ -1,0 +1,24 @@
+// Package resp serves tables to Redis clients, for reading: RESP2 and RESP3, a key per row. docs/resp.md is what users
+// read.
+//
+// A connection is one goroutine: it reads what has come, answers every whole command of it, and writes the answers
+// together. The package knows tables through the interfaces of backend.go.
+//
+// # Rules
+//
+//	R1  The commands that arrive together, a pipelined batch, read one cut of each pipeline; one command always does. A
+//	    batch whose answers are over flushBytes is answered in parts, each from a cut of its own, none older than the one
+//	    before.
+//	R2  No view is held while a connection waits for its client, to send or to read.
+//	R3  What a connection holds is bounded: a command by maxCommand, an answer by maxAnswer, and answers over largeAnswer
+//	    are written for a few connections at a time. A client that does not take its answer for stuckTime is cut off.
+//	R4  A key is written in one way that reads back as the same key (key.go).
+//	R5  NULL is the absence of a field: HGETALL leaves it out, HGET answers nil. A row that is there EXISTS in any case.
+//
+// # The library
+//
+// redcon writes answers and takes commands apart. Its server is not used: it bounds neither what a client sends nor how
+// many there are, does not wait for its goroutines, and copies each command. Its parsers panic on lengths that a hostile
+// client may send ("$-2", "$9223372036854775807"), so frame.go finds the end of a command, and checks it, before redcon
+// sees it.
+package resp
