@@ -23,11 +23,30 @@ const (
 	TypeTimestamp Type = 5
 	// TypeNumeric is NUMERIC: an exact decimal of arbitrary precision.
 	TypeNumeric Type = 6
-	// TypeTextArray is TEXT[]. Expressions can have it (regexp_split_to_array, UNNEST); no column can, yet.
+	// TypeTextArray is TEXT[].
 	TypeTextArray Type = 7
-	// TypeInterval is INTERVAL. Constants can have it (date_bin's stride); no column can, yet.
+	// TypeInterval is INTERVAL: months, days and microseconds.
 	TypeInterval Type = 8
+	// TypeJSONB is JSONB: a JSON value in PostgreSQL's normal form (package jsonb).
+	TypeJSONB Type = 9
+	// TypeBytea is BYTEA: any bytes.
+	TypeBytea Type = 10
+	// TypeDate is DATE: days since 1970-01-01.
+	TypeDate Type = 11
+	// Arrays of the scalar types.
+	TypeBigIntArray    Type = 12
+	TypeDoubleArray    Type = 13
+	TypeBoolArray      Type = 14
+	TypeTimestampArray Type = 15
+	TypeNumericArray   Type = 16
+	TypeDateArray      Type = 17
+	TypeJSONBArray     Type = 18
+	TypeByteaArray     Type = 19
+	TypeIntervalArray  Type = 20
 )
+
+// LastType is the last of the list.
+const LastType = TypeIntervalArray
 
 // String returns the SQL name of the type.
 func (t Type) String() string {
@@ -46,12 +65,45 @@ func (t Type) String() string {
 		return "TIMESTAMPTZ"
 	case TypeNumeric:
 		return "NUMERIC"
-	case TypeTextArray:
-		return "TEXT[]"
 	case TypeInterval:
 		return "INTERVAL"
+	case TypeJSONB:
+		return "JSONB"
+	case TypeBytea:
+		return "BYTEA"
+	case TypeDate:
+		return "DATE"
+	}
+	if e := t.Elem(); e != TypeUnknown {
+		return e.String() + "[]"
 	}
 	return fmt.Sprintf("TYPE(%d)", uint8(t))
+}
+
+// NumericMod is the precision and scale of NUMERIC(precision, scale): values are rounded to scale digits after the point
+// and have at most precision digits. The zero value is plain NUMERIC, which takes every value as it is.
+type NumericMod struct {
+	Precision uint16
+	Scale     int16
+}
+
+// MaxNumericPrecision and MaxNumericScale bound a NumericMod, as in PostgreSQL; a scale may be negative.
+const (
+	MaxNumericPrecision = 1000
+	MaxNumericScale     = 1000
+)
+
+// Valid reports whether m can be written in SQL.
+func (m NumericMod) Valid() bool {
+	return m == NumericMod{} || m.Precision >= 1 && m.Precision <= MaxNumericPrecision && m.Scale >= -MaxNumericScale && m.Scale <= MaxNumericScale
+}
+
+// String returns (12,2), or nothing for plain NUMERIC.
+func (m NumericMod) String() string {
+	if m == (NumericMod{}) {
+		return ""
+	}
+	return fmt.Sprintf("(%d,%d)", m.Precision, m.Scale)
 }
 
 // Column is one named, typed column of a stream, a table or a batch.
@@ -59,6 +111,7 @@ type Column struct {
 	Name    string
 	Type    Type
 	NotNull bool
+	Mod     NumericMod // of a stream's NUMERIC column
 }
 
 // Schema is an ordered list of columns.
@@ -98,6 +151,7 @@ func (s Schema) String() string {
 		b.WriteString(c.Name)
 		b.WriteByte(' ')
 		b.WriteString(c.Type.String())
+		b.WriteString(c.Mod.String())
 		if c.NotNull {
 			b.WriteString(" NOT NULL")
 		}

@@ -9,11 +9,11 @@ import "github.com/cockroachdb/apd/v3"
 type Value struct {
 	Type Type
 	Null bool
-	Int  int64        // TypeBigInt; TypeTimestamp in microseconds since 1970 UTC; TypeBool as 0 or 1
+	Int  int64        // TypeBigInt; TypeTimestamp in microseconds and TypeDate in days since 1970 UTC; TypeBool as 0 or 1
 	Flt  float64      // TypeDouble
-	Str  string       // TypeText
+	Str  string       // TypeText; TypeJSONB in normal form; TypeBytea, the bytes themselves
 	Dec  *apd.Decimal // TypeNumeric; never modified once set
-	Arr  []*string    // TypeTextArray; nil elements are NULL
+	Arr  []Value      // arrays: the elements
 	Ivl  Interval     // TypeInterval
 }
 

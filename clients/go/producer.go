@@ -4,11 +4,15 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
+	"github.com/cockroachdb/apd/v3"
+
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/batch"
+	"github.com/weirdb/weir/dataflow/expr"
 	"github.com/weirdb/weir/internal/wire"
 	weirv1 "github.com/weirdb/weir/proto/weir/v1"
 )
@@ -290,8 +294,39 @@ func checkRows(schema dataflow.Schema, b *batch.Batch) error {
 		case v.Type == dataflow.TypeText && !validTexts(v):
 			return dataflow.Errorf(dataflow.ReasonRowInvalid, "column %s: a TEXT is valid UTF-8 without NUL", c.Name)
 		}
+		if err := checkValues(c, v); err != nil {
+			return dataflow.Errorf(dataflow.ReasonRowInvalid, "column %s: %w", c.Name, err)
+		}
 	}
 	return b.CheckRows()
+}
+
+// checkValues refuses values that are not what the column's type has: the server would round or rewrite them, and place
+// rows by them elsewhere than here.
+func checkValues(c dataflow.Column, v *batch.Vector) error {
+	switch {
+	case c.Mod != (dataflow.NumericMod{}):
+		for i := range v.Decs {
+			if v.IsNull(i) {
+				continue
+			}
+			var d apd.Decimal
+			d.Set(&v.Decs[i])
+			if err := expr.FitNumeric(c.Mod, &d); err != nil {
+				return err
+			}
+			if d.Cmp(&v.Decs[i]) != 0 {
+				return fmt.Errorf("%s has more digits than NUMERIC%s: round it", v.Decs[i].Text('f'), c.Mod)
+			}
+		}
+	case c.Type == dataflow.TypeInterval:
+		for _, iv := range v.Ivls {
+			if !iv.Valid() {
+				return errors.New("the interval is out of range")
+			}
+		}
+	}
+	return nil
 }
 
 func validTexts(v *batch.Vector) bool {

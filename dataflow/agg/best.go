@@ -142,6 +142,10 @@ func (l *Layout) setRow(acc []byte, s *slot, i int, col *batch.Vector, row int, 
 			var buf [40]byte
 			return l.setTail(acc, i, batch.AppendDecimal(buf[:0], &col.Decs[row]))
 		}
+	case opAnyCell:
+		if !null {
+			return l.setTail(acc, i, batch.AppendCell(nil, col, row))
+		}
 	}
 	return l.setNull(acc, s, i)
 }

@@ -30,6 +30,7 @@ const (
 	opMinDec
 	opMaxDec
 	opAnyDec
+	opAnyCell // any of INTERVAL and arrays: batch.AppendCell
 )
 
 // Sizes of the fixed parts.
@@ -115,7 +116,7 @@ func opOf(s Spec) op {
 	case Min, Max, Any:
 		var base op
 		switch s.ArgType {
-		case dataflow.TypeBigInt, dataflow.TypeTimestamp:
+		case dataflow.TypeBigInt, dataflow.TypeTimestamp, dataflow.TypeDate:
 			base = opMinInt
 		case dataflow.TypeBool:
 			if s.Fn == Any {
@@ -123,10 +124,13 @@ func opOf(s Spec) op {
 			}
 		case dataflow.TypeDouble:
 			base = opMinFloat
-		case dataflow.TypeText:
+		case dataflow.TypeText, dataflow.TypeJSONB, dataflow.TypeBytea:
 			base = opMinText
 		case dataflow.TypeNumeric:
 			base = opMinDec
+		}
+		if base == 0 && s.Fn == Any {
+			return opAnyCell
 		}
 		if base != 0 {
 			return base + fnOffset(s.Fn)
@@ -184,7 +188,7 @@ func (l *Layout) Update(acc []byte, b *batch.Batch, row int, weight int64) ([]by
 		}
 		col := b.Cols[s.col]
 		null := col.IsNull(row)
-		if null && s.op != opAnyInt && s.op != opAnyFloat && s.op != opAnyText && s.op != opAnyDec {
+		if null && s.op != opAnyInt && s.op != opAnyFloat && s.op != opAnyText && s.op != opAnyDec && s.op != opAnyCell {
 			continue
 		}
 		p := acc[s.off:]

@@ -124,8 +124,15 @@ func (s *slot) checkTail(acc, tail []byte) error {
 	case state != stateValue:
 		return nil
 	}
-	if s.spec.ArgType == dataflow.TypeText {
-		if !utf8.Valid(tail) {
+	switch {
+	case s.op == opAnyCell:
+		rest, err := batch.ReadCell(tail, batch.NewVector(s.spec.ArgType, 1))
+		if err == nil && len(rest) != 0 {
+			err = errLength
+		}
+		return err
+	case s.spec.ArgType.Form() == dataflow.FormBytes:
+		if s.spec.ArgType != dataflow.TypeBytea && !utf8.Valid(tail) {
 			return errText
 		}
 		return nil

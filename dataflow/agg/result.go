@@ -70,8 +70,14 @@ func (l *Layout) AppendResult(i int, acc []byte, out *batch.Vector) {
 			return
 		}
 		tail := l.tail(acc, i)
-		if s.spec.ArgType == dataflow.TypeText {
+		switch {
+		case s.spec.ArgType.Form() == dataflow.FormBytes:
 			out.AppendText(tail)
+			return
+		case s.op == opAnyCell:
+			if _, err := batch.ReadCell(tail, out); err != nil {
+				out.AppendNull()
+			}
 			return
 		}
 		var d apd.Decimal

@@ -87,14 +87,17 @@ func Resolve(name string, star bool, arg dataflow.Type) (Fn, dataflow.Type, erro
 			fn = Max
 		}
 		switch arg {
-		case dataflow.TypeBigInt, dataflow.TypeDouble, dataflow.TypeText, dataflow.TypeTimestamp, dataflow.TypeNumeric:
+		case dataflow.TypeBigInt, dataflow.TypeDouble, dataflow.TypeText, dataflow.TypeTimestamp, dataflow.TypeNumeric, dataflow.TypeDate:
 			return fn, arg, nil
 		case dataflow.TypeUnknown:
 			return fn, dataflow.TypeText, nil
-		case dataflow.TypeTextArray, dataflow.TypeInterval:
+		case dataflow.TypeInterval:
 			return 0, 0, dataflow.Errorf(dataflow.ReasonSQLUnsupported, "%s(%s) is not there yet", name, arg)
 		}
-		err := noSuch(name, arg, "BIGINT, DOUBLE PRECISION, TEXT, TIMESTAMPTZ or NUMERIC")
+		if arg.Form() == dataflow.FormList {
+			return 0, 0, dataflow.Errorf(dataflow.ReasonSQLUnsupported, "%s(%s) is not there yet", name, arg)
+		}
+		err := noSuch(name, arg, "BIGINT, DOUBLE PRECISION, TEXT, TIMESTAMPTZ, DATE or NUMERIC")
 		if arg == dataflow.TypeBool {
 			return 0, 0, err.WithHint("PostgreSQL has no %s(BOOLEAN) either: write %s(CASE WHEN … THEN 1 ELSE 0 END)", name, name)
 		}

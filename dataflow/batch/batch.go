@@ -52,16 +52,15 @@ type Vector struct {
 	// Nulls has a set bit for each NULL row; nil means that no row is NULL.
 	Nulls Bitmap
 
-	Ints   []int64       // BIGINT, TIMESTAMPTZ (microseconds), BOOLEAN (0 or 1)
-	Floats []float64     // DOUBLE PRECISION
-	Decs   []apd.Decimal // NUMERIC
-	// Ivls holds INTERVAL: between two parts of an expression only, never in a column of a batch.
-	Ivls []dataflow.Interval
-	// TEXT: row i is Data[Offs[i]:Offs[i+1]]. TEXT[]: row i holds the elements Lists[i] to Lists[i+1] of Elems.
+	Ints   []int64             // BIGINT, TIMESTAMPTZ (microseconds), DATE (days), BOOLEAN (0 or 1)
+	Floats []float64           // DOUBLE PRECISION
+	Decs   []apd.Decimal       // NUMERIC
+	Ivls   []dataflow.Interval // INTERVAL
+	// TEXT, JSONB, BYTEA: row i is Data[Offs[i]:Offs[i+1]]. Arrays: row i holds the elements Lists[i] to Lists[i+1] of Elems.
 	Offs  []uint32 // len N+1
 	Data  []byte
 	Lists []uint32 // len N+1
-	Elems *Vector  // a TEXT vector
+	Elems *Vector  // of the elements' type
 }
 
 // Bitmap is a set of row numbers.
@@ -79,7 +78,7 @@ func (m Bitmap) Set(i int) { m[i>>6] |= 1 << (uint(i) & 63) }
 // Clear clears bit i.
 func (m Bitmap) Clear(i int) { m[i>>6] &^= 1 << (uint(i) & 63) }
 
-// Text returns the bytes of row i of a TEXT vector. They are shared with the vector: copy them to keep them.
+// Text returns the bytes of row i of a TEXT, JSONB or BYTEA vector. They are shared with the vector: copy them to keep them.
 func (v *Vector) Text(i int) []byte { return v.Data[v.Offs[i]:v.Offs[i+1]] }
 
 // IsNull reports whether row i is NULL.

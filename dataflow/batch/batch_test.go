@@ -37,14 +37,13 @@ func drawValue(t *rapid.T, typ dataflow.Type) dataflow.Value {
 		}
 		return dataflow.Numeric(apd.New(rapid.Int64().Draw(t, "coeff"), rapid.Int32Range(-40, 40).Draw(t, "exp")))
 	case dataflow.TypeTextArray:
-		v := dataflow.Value{Type: typ, Arr: []*string{}}
+		v := dataflow.Value{Type: typ, Arr: []dataflow.Value{}}
 		for range rapid.IntRange(0, 3).Draw(t, "elems") {
 			if rapid.IntRange(0, 4).Draw(t, "null elem") == 0 {
-				v.Arr = append(v.Arr, nil)
+				v.Arr = append(v.Arr, dataflow.NullValue(dataflow.TypeText))
 				continue
 			}
-			s := drawText(t)
-			v.Arr = append(v.Arr, &s)
+			v.Arr = append(v.Arr, dataflow.Text(drawText(t)))
 		}
 		return v
 	}
@@ -89,10 +88,10 @@ func printRow(row dataflow.Row) string {
 			fmt.Fprintf(&s, "|%x", math.Float64bits(v.Flt))
 		case v.Type == dataflow.TypeTextArray:
 			for _, e := range v.Arr {
-				if e == nil {
+				if e.Null {
 					s.WriteString("|-")
 				} else {
-					fmt.Fprintf(&s, "|%q", *e)
+					fmt.Fprintf(&s, "|%q", e.Str)
 				}
 			}
 		default:
@@ -305,9 +304,8 @@ func fuzzSchema(kinds []byte) dataflow.Schema {
 func FuzzDecode(f *testing.F) {
 	kinds := []byte{0, 1, 2, 3, 4, 5, 6}
 	b := batch.NewBatch(fuzzSchema(kinds))
-	s := "x"
 	b.AppendRow(dataflow.Row{dataflow.Bool(true), dataflow.BigInt(-5), dataflow.Double(1.5), dataflow.Text("é"), dataflow.Timestamp(9),
-		dataflow.Numeric(apd.New(12345, -2)), {Type: dataflow.TypeTextArray, Arr: []*string{&s, nil}}})
+		dataflow.Numeric(apd.New(12345, -2)), {Type: dataflow.TypeTextArray, Arr: []dataflow.Value{dataflow.Text("x"), dataflow.NullValue(dataflow.TypeText)}}})
 	row := make(dataflow.Row, len(kinds))
 	for i, c := range b.Schema {
 		row[i] = dataflow.NullValue(c.Type)

@@ -20,7 +20,7 @@ var (
 	errRows    = errors.New("too many rows")
 	errColumns = errors.New("it has other columns")
 	errForm    = errors.New("malformed values")
-	errText    = errors.New("TEXT is not valid UTF-8, or holds a zero byte")
+	errText    = errors.New("TEXT or JSONB is not valid UTF-8, or holds a zero byte")
 	errNotNull = errors.New("NULL in a NOT NULL column")
 )
 
@@ -125,23 +125,27 @@ func (d *decoder) column(t dataflow.Type, n int) (*Vector, error) {
 	default:
 		return nil, errForm
 	}
-	switch t {
-	case dataflow.TypeBool:
-		err = d.bools(v, n)
-	case dataflow.TypeBigInt, dataflow.TypeTimestamp:
+	switch t.Form() {
+	case dataflow.FormInt:
+		if t == dataflow.TypeBool {
+			err = d.bools(v, n)
+			break
+		}
 		v.Ints, err = d.ints(n)
-	case dataflow.TypeDouble:
+	case dataflow.FormInterval:
+		err = d.intervals(v, n)
+	case dataflow.FormFloat:
 		err = d.floats(v, n)
-	case dataflow.TypeText:
+	case dataflow.FormBytes:
 		err = d.text(v, n)
-	case dataflow.TypeNumeric:
+	case dataflow.FormDecimal:
 		v.Decs = make([]decimal, n)
 		for i := range v.Decs {
 			if d.rest, err = ReadDecimal(d.rest, &v.Decs[i]); err != nil {
 				break
 			}
 		}
-	case dataflow.TypeTextArray:
+	case dataflow.FormList:
 		err = d.lists(v, n)
 	default:
 		err = errColumns
@@ -264,6 +268,9 @@ func (d *decoder) text(v *Vector, n int) error {
 		return err
 	}
 	v.Offs = offs
+	if v.Type == dataflow.TypeBytea {
+		return nil
+	}
 	// Valid as a whole and cut only where a character begins means that every row is valid.
 	if !ValidText(v.Data) {
 		return errText
@@ -276,10 +283,33 @@ func (d *decoder) text(v *Vector, n int) error {
 	return nil
 }
 
-// maxElems bounds the elements of a TEXT[] column: equal lengths are stored once, so that few bytes can ask for many.
+// intervals reads the three parts of n intervals.
+func (d *decoder) intervals(v *Vector, n int) error {
+	var parts [3][]int64
+	for k := range parts {
+		var err error
+		if parts[k], err = d.ints(n); err != nil {
+			return err
+		}
+	}
+	v.Ivls = make([]dataflow.Interval, n)
+	for i := range v.Ivls {
+		m, days := parts[0][i], parts[1][i]
+		if m != int64(int32(m)) || days != int64(int32(days)) {
+			return errForm
+		}
+		v.Ivls[i] = dataflow.Interval{Months: int32(m), Days: int32(days), Micros: parts[2][i]}
+		if !v.Ivls[i].Valid() {
+			return errForm
+		}
+	}
+	return nil
+}
+
+// maxElems bounds the elements of a column of arrays: equal lengths are stored once, so that few bytes can ask for many.
 const maxElems = 1 << 20
 
-// lists reads the rows of a TEXT[] vector.
+// lists reads the rows of a vector of arrays.
 func (d *decoder) lists(v *Vector, n int) error {
 	offs, err := d.offsets(n, maxElems)
 	if err != nil {
@@ -293,7 +323,7 @@ func (d *decoder) lists(v *Vector, n int) error {
 		return errForm
 	}
 	v.Lists = offs
-	v.Elems, err = d.column(dataflow.TypeText, int(count))
+	v.Elems, err = d.column(v.Type.Elem(), int(count))
 	return err
 }
 
@@ -307,14 +337,16 @@ func (v *Vector) checkNulls(n int) error {
 			continue
 		}
 		zero := false
-		switch v.Type {
-		case dataflow.TypeDouble:
+		switch v.Type.Form() {
+		case dataflow.FormFloat:
 			zero = math.Float64bits(v.Floats[i]) == 0
-		case dataflow.TypeText:
+		case dataflow.FormBytes:
 			zero = v.Offs[i] == v.Offs[i+1]
-		case dataflow.TypeTextArray:
+		case dataflow.FormList:
 			zero = v.Lists[i] == v.Lists[i+1]
-		case dataflow.TypeNumeric:
+		case dataflow.FormInterval:
+			zero = v.Ivls[i] == dataflow.Interval{}
+		case dataflow.FormDecimal:
 			d := &v.Decs[i]
 			zero = d.Form == 0 && d.Exponent == 0 && !d.Negative && d.Coeff.Sign() == 0
 		default:

@@ -18,12 +18,14 @@ import (
 //	  type   uint8
 //	  nulls  uint8: 0, or 1 and a bitmap of rows bits, bit i of byte i/8 set = row i is NULL
 //	  values by type:
-//	    BIGINT, TIMESTAMPTZ  integers (below)
+//	    BIGINT, TIMESTAMPTZ, DATE  integers (below)
 //	    BOOLEAN              a bitmap
 //	    DOUBLE PRECISION     8 bytes little-endian each
-//	    TEXT                 the lengths as integers, then the bytes of all rows
+//	    TEXT, JSONB, BYTEA   the lengths as integers, then the bytes of all rows
+//	    INTERVAL             the months, the days and the microseconds, as integers each
 //	    NUMERIC              AppendDecimal each
-//	    TEXT[]               the numbers of elements as integers, then the elements: uvarint count, nulls, values as TEXT
+//	    arrays               the numbers of elements as integers, then the elements: uvarint count, nulls, values by
+//	                         their type
 //
 // Integers are a base as a zigzag varint, a width of 0, 1, 2, 4 or 8, and per value its distance from the base (the
 // smallest) in width little-endian bytes. Values of NULL rows are zero or empty. Weights, append times and offsets are
@@ -41,7 +43,7 @@ const (
 // The table is read-only and shared by everything that speaks CRC32C.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Encode appends b's columns to dst. b has at most MaxBatchRows rows; TEXT in it is valid (ValidText), else Decode
+// Encode appends b's columns to dst. b has at most MaxBatchRows rows; TEXT and JSONB in it are valid (ValidText), else Decode
 // refuses the result.
 func Encode(dst []byte, b *Batch) []byte {
 	at := len(dst)
@@ -63,27 +65,32 @@ func appendColumn(dst []byte, v *Vector, n int) []byte {
 	} else {
 		dst = append(dst, noNulls)
 	}
-	switch v.Type {
-	case dataflow.TypeBool:
-		return appendBits(dst, n, func(i int) bool { return v.Ints[i] != 0 })
-	case dataflow.TypeDouble:
+	switch v.Type.Form() {
+	case dataflow.FormFloat:
 		for _, f := range v.Floats[:n] {
 			dst = binary.LittleEndian.AppendUint64(dst, math.Float64bits(f))
 		}
 		return dst
-	case dataflow.TypeNumeric:
+	case dataflow.FormDecimal:
 		for i := range v.Decs[:n] {
 			dst = AppendDecimal(dst, &v.Decs[i])
 		}
 		return dst
-	case dataflow.TypeText:
+	case dataflow.FormBytes:
 		dst = appendLengths(dst, v.Offs[:n+1])
 		return append(dst, v.Data[v.Offs[0]:v.Offs[n]]...)
-	case dataflow.TypeTextArray:
+	case dataflow.FormList:
 		dst = appendLengths(dst, v.Lists[:n+1])
 		elems := v.Elems.Slice(int(v.Lists[0]), int(v.Lists[n]))
 		dst = binary.AppendUvarint(dst, uint64(elems.Len()))
 		return appendColumn(dst, elems, elems.Len())
+	case dataflow.FormInterval:
+		dst = appendInts(dst, n, func(i int) int64 { return int64(v.Ivls[i].Months) })
+		dst = appendInts(dst, n, func(i int) int64 { return int64(v.Ivls[i].Days) })
+		return appendInts(dst, n, func(i int) int64 { return v.Ivls[i].Micros })
+	}
+	if v.Type == dataflow.TypeBool {
+		return appendBits(dst, n, func(i int) bool { return v.Ints[i] != 0 })
 	}
 	return appendInts(dst, n, func(i int) int64 { return v.Ints[i] })
 }

@@ -132,14 +132,16 @@ func (b *Batch) Slice(from, to int) *Batch {
 // Lists need not be 0 afterwards: rows are always Offs[i] to Offs[i+1].
 func (v *Vector) Slice(from, to int) *Vector {
 	out := &Vector{Type: v.Type, Nulls: v.Nulls.slice(from, to)}
-	switch v.Type {
-	case dataflow.TypeDouble:
+	switch v.Type.Form() {
+	case dataflow.FormFloat:
 		out.Floats = v.Floats[from:to:to]
-	case dataflow.TypeNumeric:
+	case dataflow.FormDecimal:
 		out.Decs = v.Decs[from:to:to]
-	case dataflow.TypeText:
+	case dataflow.FormInterval:
+		out.Ivls = v.Ivls[from:to:to]
+	case dataflow.FormBytes:
 		out.Offs, out.Data = v.Offs[from:to+1:to+1], v.Data[:len(v.Data):len(v.Data)]
-	case dataflow.TypeTextArray:
+	case dataflow.FormList:
 		out.Lists, out.Elems = v.Lists[from:to+1:to+1], v.Elems
 	default:
 		out.Ints = v.Ints[from:to:to]
@@ -150,15 +152,17 @@ func (v *Vector) Slice(from, to int) *Vector {
 // Gather returns a vector of the rows that sel lists, sharing no memory with v.
 func (v *Vector) Gather(sel []int32) *Vector {
 	out := &Vector{Type: v.Type, Nulls: v.Nulls.gather(sel)}
-	switch v.Type {
-	case dataflow.TypeDouble:
+	switch v.Type.Form() {
+	case dataflow.FormFloat:
 		out.Floats = gather(v.Floats, sel)
-	case dataflow.TypeNumeric:
+	case dataflow.FormInterval:
+		out.Ivls = gather(v.Ivls, sel)
+	case dataflow.FormDecimal:
 		out.Decs = make([]decimal, len(sel))
 		for i, r := range sel {
 			out.Decs[i].Set(&v.Decs[r])
 		}
-	case dataflow.TypeText:
+	case dataflow.FormBytes:
 		size := 0
 		for _, r := range sel {
 			size += int(v.Offs[r+1] - v.Offs[r])
@@ -169,9 +173,9 @@ func (v *Vector) Gather(sel []int32) *Vector {
 			out.Data = append(out.Data, v.Text(int(r))...)
 			out.Offs = append(out.Offs, uint32(len(out.Data)))
 		}
-	case dataflow.TypeTextArray:
+	case dataflow.FormList:
 		out.Lists = make([]uint32, 1, len(sel)+1)
-		out.Elems = NewVector(dataflow.TypeText, 0)
+		out.Elems = NewVector(v.Elems.Type, 0)
 		for _, r := range sel {
 			for j := int(v.Lists[r]); j < int(v.Lists[r+1]); j++ {
 				out.Elems.AppendFrom(v.Elems, j)

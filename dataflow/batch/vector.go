@@ -7,31 +7,30 @@ import (
 )
 
 // NewVector returns an empty vector with room for n rows. TypeUnknown makes a vector whose rows are all NULL.
-// INTERVAL has no vector form: only constants have that type.
 func NewVector(t dataflow.Type, n int) *Vector {
 	v := &Vector{Type: t}
-	switch t {
-	case dataflow.TypeText:
+	switch t.Form() {
+	case dataflow.FormBytes:
 		v.Offs = make([]uint32, 1, n+1)
-	case dataflow.TypeTextArray:
+	case dataflow.FormList:
 		v.Lists = make([]uint32, 1, n+1)
-		v.Elems = NewVector(dataflow.TypeText, n)
+		v.Elems = NewVector(t.Elem(), n)
 	default:
 		v.reserve(n)
 	}
 	return v
 }
 
-// NewVectorLen returns a vector of n rows that all hold the zero of the type, for kernels that fill it in place. A TEXT
-// or TEXT[] vector of n empty values is made only to be appended to elsewhere: kernels for them start from NewVector.
+// NewVectorLen returns a vector of n rows that all hold the zero of the type, for kernels that fill it in place. A
+// vector of n empty texts or arrays is made only to be appended to elsewhere: kernels for them start from NewVector.
 func NewVectorLen(t dataflow.Type, n int) *Vector {
 	v := &Vector{Type: t}
-	switch t {
-	case dataflow.TypeText:
+	switch t.Form() {
+	case dataflow.FormBytes:
 		v.Offs = make([]uint32, n+1)
-	case dataflow.TypeTextArray:
+	case dataflow.FormList:
 		v.Lists = make([]uint32, n+1)
-		v.Elems = NewVector(dataflow.TypeText, 0)
+		v.Elems = NewVector(t.Elem(), 0)
 	default:
 		v.reserve(n)
 		v.extend(n)
@@ -41,14 +40,16 @@ func NewVectorLen(t dataflow.Type, n int) *Vector {
 
 // reserve makes room for n more rows of a type with one element per row.
 func (v *Vector) reserve(n int) {
-	switch v.Type {
-	case dataflow.TypeDouble:
+	switch v.Type.Form() {
+	case dataflow.FormFloat:
 		v.Floats = grow(v.Floats, n)
-	case dataflow.TypeNumeric:
+	case dataflow.FormDecimal:
 		v.Decs = grow(v.Decs, n)
-	case dataflow.TypeText:
+	case dataflow.FormInterval:
+		v.Ivls = grow(v.Ivls, n)
+	case dataflow.FormBytes:
 		v.Offs = grow(v.Offs, n)
-	case dataflow.TypeTextArray:
+	case dataflow.FormList:
 		v.Lists = grow(v.Lists, n)
 	default:
 		v.Ints = grow(v.Ints, n)
@@ -66,11 +67,13 @@ func grow[T any](s []T, n int) []T {
 
 // extend adds n zero rows to a type with one element per row.
 func (v *Vector) extend(n int) {
-	switch v.Type {
-	case dataflow.TypeDouble:
+	switch v.Type.Form() {
+	case dataflow.FormFloat:
 		v.Floats = append(v.Floats, make([]float64, n)...)
-	case dataflow.TypeNumeric:
+	case dataflow.FormDecimal:
 		v.Decs = append(v.Decs, make([]decimal, n)...)
+	case dataflow.FormInterval:
+		v.Ivls = append(v.Ivls, make([]dataflow.Interval, n)...)
 	default:
 		v.Ints = append(v.Ints, make([]int64, n)...)
 	}
@@ -78,14 +81,16 @@ func (v *Vector) extend(n int) {
 
 // Len returns the number of rows.
 func (v *Vector) Len() int {
-	switch v.Type {
-	case dataflow.TypeDouble:
+	switch v.Type.Form() {
+	case dataflow.FormFloat:
 		return len(v.Floats)
-	case dataflow.TypeNumeric:
+	case dataflow.FormDecimal:
 		return len(v.Decs)
-	case dataflow.TypeText:
+	case dataflow.FormInterval:
+		return len(v.Ivls)
+	case dataflow.FormBytes:
 		return max(len(v.Offs)-1, 0)
-	case dataflow.TypeTextArray:
+	case dataflow.FormList:
 		return max(len(v.Lists)-1, 0)
 	}
 	return len(v.Ints)
@@ -94,11 +99,11 @@ func (v *Vector) Len() int {
 // Reset makes v empty and keeps its memory.
 func (v *Vector) Reset() {
 	v.Nulls = nil
-	v.Ints, v.Floats, v.Decs, v.Data = v.Ints[:0], v.Floats[:0], v.Decs[:0], v.Data[:0]
-	switch v.Type {
-	case dataflow.TypeText:
+	v.Ints, v.Floats, v.Decs, v.Ivls, v.Data = v.Ints[:0], v.Floats[:0], v.Decs[:0], v.Ivls[:0], v.Data[:0]
+	switch v.Type.Form() {
+	case dataflow.FormBytes:
 		v.Offs = append(v.Offs[:0], 0)
-	case dataflow.TypeTextArray:
+	case dataflow.FormList:
 		v.Lists = append(v.Lists[:0], 0)
 		v.Elems.Reset()
 	}
@@ -115,35 +120,37 @@ func (v *Vector) SetNull(i int) {
 // AppendNull adds a NULL row.
 func (v *Vector) AppendNull() {
 	n := v.Len()
-	switch v.Type {
-	case dataflow.TypeText:
+	switch v.Type.Form() {
+	case dataflow.FormBytes:
 		v.Offs = append(v.Offs, uint32(len(v.Data)))
-	case dataflow.TypeTextArray:
+	case dataflow.FormList:
 		v.Lists = append(v.Lists, uint32(v.Elems.Len()))
-	case dataflow.TypeDouble:
+	case dataflow.FormFloat:
 		v.Floats = append(v.Floats, 0)
-	case dataflow.TypeNumeric:
+	case dataflow.FormDecimal:
 		v.Decs = append(v.Decs, decimal{})
+	case dataflow.FormInterval:
+		v.Ivls = append(v.Ivls, dataflow.Interval{})
 	default:
 		v.Ints = append(v.Ints, 0)
 	}
 	v.SetNull(n)
 }
 
-// AppendInt adds a row to a BIGINT, TIMESTAMPTZ or BOOLEAN (0 or 1) vector.
+// AppendInt adds a row to a BIGINT, TIMESTAMPTZ, DATE or BOOLEAN (0 or 1) vector.
 func (v *Vector) AppendInt(x int64) { v.Ints = append(v.Ints, x); v.fit(len(v.Ints)) }
 
 // AppendFloat adds a row to a DOUBLE PRECISION vector.
 func (v *Vector) AppendFloat(x float64) { v.Floats = append(v.Floats, x); v.fit(len(v.Floats)) }
 
-// AppendText adds a row to a TEXT vector.
+// AppendText adds a row to a TEXT, JSONB or BYTEA vector.
 func (v *Vector) AppendText(s []byte) {
 	v.Data = append(v.Data, s...)
 	v.Offs = append(v.Offs, uint32(len(v.Data)))
 	v.fit(len(v.Offs) - 1)
 }
 
-// AppendString adds a row to a TEXT vector.
+// AppendString adds a row to a TEXT, JSONB or BYTEA vector.
 func (v *Vector) AppendString(s string) {
 	v.Data = append(v.Data, s...)
 	v.Offs = append(v.Offs, uint32(len(v.Data)))
@@ -156,6 +163,9 @@ func (v *Vector) AppendDec(x *decimal) {
 	v.Decs[len(v.Decs)-1].Set(x)
 	v.fit(len(v.Decs))
 }
+
+// AppendInterval adds a row to an INTERVAL vector.
+func (v *Vector) AppendInterval(x dataflow.Interval) { v.Ivls = append(v.Ivls, x); v.fit(len(v.Ivls)) }
 
 // fit keeps the bitmap of a vector that has NULLs as long as its n rows.
 func (v *Vector) fit(n int) {
@@ -173,28 +183,26 @@ func (v *Vector) AppendValue(x dataflow.Value) {
 	if x.Type != v.Type {
 		panic(fmt.Sprintf("batch: %s appended to a vector of %s", x.Type, v.Type)) // a broken plan, never input
 	}
-	switch v.Type {
-	case dataflow.TypeDouble:
+	switch v.Type.Form() {
+	case dataflow.FormFloat:
 		v.AppendFloat(x.Flt)
-	case dataflow.TypeText:
+	case dataflow.FormBytes:
 		v.AppendString(x.Str)
-	case dataflow.TypeNumeric:
+	case dataflow.FormDecimal:
 		v.AppendDec(x.Dec)
-	case dataflow.TypeTextArray:
-		for _, s := range x.Arr {
-			if s == nil {
-				v.Elems.AppendNull()
-			} else {
-				v.Elems.AppendString(*s)
-			}
+	case dataflow.FormList:
+		for _, e := range x.Arr {
+			v.Elems.AppendValue(e)
 		}
 		v.CloseList()
+	case dataflow.FormInterval:
+		v.AppendInterval(x.Ivl)
 	default:
 		v.AppendInt(x.Int)
 	}
 }
 
-// CloseList ends the current row of a TEXT[] vector: it holds what was appended to Elems since the row before.
+// CloseList ends the current row of a vector of arrays: it holds what was appended to Elems since the row before.
 func (v *Vector) CloseList() {
 	v.Lists = append(v.Lists, uint32(v.Elems.Len()))
 	v.fit(len(v.Lists) - 1)
@@ -206,23 +214,20 @@ func (v *Vector) Value(i int) dataflow.Value {
 		return dataflow.NullValue(v.Type)
 	}
 	x := dataflow.Value{Type: v.Type}
-	switch v.Type {
-	case dataflow.TypeDouble:
+	switch v.Type.Form() {
+	case dataflow.FormFloat:
 		x.Flt = v.Floats[i]
-	case dataflow.TypeText:
+	case dataflow.FormBytes:
 		x.Str = string(v.Text(i))
-	case dataflow.TypeNumeric:
+	case dataflow.FormDecimal:
 		x.Dec = &v.Decs[i]
-	case dataflow.TypeTextArray:
-		x.Arr = make([]*string, 0, v.Lists[i+1]-v.Lists[i])
+	case dataflow.FormList:
+		x.Arr = make([]dataflow.Value, 0, v.Lists[i+1]-v.Lists[i])
 		for j := int(v.Lists[i]); j < int(v.Lists[i+1]); j++ {
-			if v.Elems.IsNull(j) {
-				x.Arr = append(x.Arr, nil)
-				continue
-			}
-			s := string(v.Elems.Text(j))
-			x.Arr = append(x.Arr, &s)
+			x.Arr = append(x.Arr, v.Elems.Value(j))
 		}
+	case dataflow.FormInterval:
+		x.Ivl = v.Ivls[i]
 	default:
 		x.Int = v.Ints[i]
 	}
@@ -235,18 +240,20 @@ func (v *Vector) AppendFrom(src *Vector, i int) {
 		v.AppendNull()
 		return
 	}
-	switch v.Type {
-	case dataflow.TypeDouble:
+	switch v.Type.Form() {
+	case dataflow.FormFloat:
 		v.AppendFloat(src.Floats[i])
-	case dataflow.TypeText:
+	case dataflow.FormBytes:
 		v.AppendText(src.Text(i))
-	case dataflow.TypeNumeric:
+	case dataflow.FormDecimal:
 		v.AppendDec(&src.Decs[i])
-	case dataflow.TypeTextArray:
+	case dataflow.FormList:
 		for j := int(src.Lists[i]); j < int(src.Lists[i+1]); j++ {
 			v.Elems.AppendFrom(src.Elems, j)
 		}
 		v.CloseList()
+	case dataflow.FormInterval:
+		v.AppendInterval(src.Ivls[i])
 	default:
 		v.AppendInt(src.Ints[i])
 	}
@@ -254,18 +261,21 @@ func (v *Vector) AppendFrom(src *Vector, i int) {
 
 // RowBytes returns about how many bytes row i takes when it is encoded.
 func (v *Vector) RowBytes(i int) int {
-	switch v.Type {
-	case dataflow.TypeText:
+	switch v.Type.Form() {
+	case dataflow.FormBytes:
 		return int(v.Offs[i+1] - v.Offs[i])
-	case dataflow.TypeNumeric:
+	case dataflow.FormDecimal:
 		return 8 + v.Decs[i].Coeff.BitLen()/8
-	case dataflow.TypeTextArray:
+	case dataflow.FormList:
 		n := 0
 		for j := int(v.Lists[i]); j < int(v.Lists[i+1]); j++ {
 			n += 4 + v.Elems.RowBytes(j)
 		}
 		return n
-	case dataflow.TypeBool:
+	case dataflow.FormInterval:
+		return 16
+	}
+	if v.Type == dataflow.TypeBool {
 		return 1
 	}
 	return 8

@@ -29,8 +29,25 @@ func appendElemText(dst, e []byte) []byte {
 	return append(dst, '"')
 }
 
-// parseArray reads the text form of a one-dimensional TEXT[]: {a,"b c",NULL}.
-func parseArray(s string) ([]*string, *dataflow.Error) {
+// parseArray reads the text form of a one-dimensional array with elements of type elem: {a,"b c",NULL}.
+func parseArray(elem dataflow.Type, s string) ([]dataflow.Value, *dataflow.Error) {
+	texts, err := parseTexts(s)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]dataflow.Value, len(texts))
+	for i, t := range texts {
+		if t == nil {
+			out[i] = dataflow.NullValue(elem)
+		} else if out[i], err = parseValue(elem, *t); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// parseTexts reads the elements of the text form of an array; nil is NULL.
+func parseTexts(s string) ([]*string, *dataflow.Error) {
 	bad := func(why string) ([]*string, *dataflow.Error) {
 		return nil, failf(`malformed array literal: "%s"`, abridge(s)).WithHint("%s", why)
 	}

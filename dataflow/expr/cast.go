@@ -1,6 +1,8 @@
 package expr
 
 import (
+	"github.com/cockroachdb/apd/v3"
+
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/batch"
 )
@@ -9,6 +11,7 @@ import (
 type Cast struct {
 	arg Expr
 	typ dataflow.Type
+	mod dataflow.NumericMod
 	fn  castFunc
 }
 
@@ -33,6 +36,27 @@ func NewCast(e Expr, t dataflow.Type) (Expr, error) {
 		return nil, dataflow.Errorf(dataflow.ReasonSQLType, "cannot cast type %s to %s", typeName(e.Type()), typeName(t))
 	}
 	return fold(&Cast{arg: e, typ: t, fn: fn}), nil
+}
+
+// NewNumericCast returns CAST(e AS NUMERIC(precision, scale)).
+func NewNumericCast(e Expr, mod dataflow.NumericMod) (Expr, error) {
+	x, err := NewCast(e, tNum)
+	if err != nil || mod == (dataflow.NumericMod{}) {
+		return x, err
+	}
+	c := &Cast{arg: x, typ: tNum, mod: mod, fn: func(f *frame) {
+		a := f.args[0]
+		f.each(func(i int) *dataflow.Error {
+			var d apd.Decimal
+			d.Set(a.dec(i))
+			if err := fitNumeric(mod, &d); err != nil {
+				return err
+			}
+			f.out.Decs[i].Set(&d)
+			return nil
+		})
+	}}
+	return fold(c), nil
 }
 
 // Coerce returns e as a t where SQL converts without being asked: literals to any type, BIGINT to NUMERIC and DOUBLE
@@ -65,7 +89,7 @@ func literalAs(k *Const, t dataflow.Type) (Expr, error) {
 func (c *Cast) Type() dataflow.Type { return c.typ }
 
 // String implements Expr.
-func (c *Cast) String() string { return c.arg.String() + "::" + typeName(c.typ) }
+func (c *Cast) String() string { return c.arg.String() + "::" + typeName(c.typ) + c.mod.String() }
 
 // Eval implements Expr.
 func (c *Cast) Eval(env *Env, b *batch.Batch, sel Sel) *batch.Vector {

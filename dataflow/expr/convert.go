@@ -96,19 +96,7 @@ func fromText(to dataflow.Type) castFunc {
 			if err != nil {
 				return err
 			}
-			switch to {
-			case dataflow.TypeBool, dataflow.TypeTimestamp:
-				out.Ints[i] = v.Int
-			case dataflow.TypeDouble:
-				out.Floats[i] = v.Flt
-			case dataflow.TypeNumeric:
-				out.Decs[i].Set(v.Dec)
-			case dataflow.TypeInterval:
-				out.Ivls[i] = v.Ivl
-			case dataflow.TypeTextArray:
-				return f.setList(i, v.Arr)
-			}
-			return nil
+			return f.set(i, v)
 		})
 	}
 }

@@ -34,6 +34,10 @@ func (o *operand) list(i int) (from, to int) {
 	i &= o.mask
 	return int(o.v.Lists[i]), int(o.v.Lists[i+1])
 }
+
+// elems returns the elements of an array operand as an operand of their own, by the numbers that list gives.
+func (o *operand) elems() operand { return operand{v: o.v.Elems, mask: -1} }
+
 func (o *operand) appendText(d []byte, i int) []byte { return appendVector(d, o.v, i&o.mask) }
 
 // span returns the bytes of the n rows of a TEXT vector, and offsets into them. The vector may be a slice of a larger
@@ -103,7 +107,7 @@ func (f *frame) each(fn func(i int) *dataflow.Error) {
 	}
 }
 
-// maxText is the most bytes that one row of a TEXT or TEXT[] result can have.
+// maxText is the most bytes that one row of a result of texts or arrays can have.
 const maxText = dataflow.MaxRowBytes
 
 // each with a TEXT result: fn appends row i's text to dst, or returns an error and whatever it likes.
@@ -149,8 +153,52 @@ func (f *frame) setList(i int, elems []*string) *dataflow.Error {
 	for _, e := range elems {
 		appendElem(f.out.Elems, e)
 	}
-	f.out.Lists = append(f.out.Lists, uint32(len(f.out.Elems.Offs)-1))
+	f.out.Lists = append(f.out.Lists, uint32(f.out.Elems.Len()))
 	return nil
+}
+
+// set sets row i of the result to x, which is not NULL.
+func (f *frame) set(i int, x dataflow.Value) *dataflow.Error {
+	out := f.out
+	switch out.Type.Form() {
+	case dataflow.FormInt:
+		out.Ints[i] = x.Int
+	case dataflow.FormFloat:
+		out.Floats[i] = x.Flt
+	case dataflow.FormDecimal:
+		out.Decs[i].Set(x.Dec)
+	case dataflow.FormInterval:
+		out.Ivls[i] = x.Ivl
+	case dataflow.FormBytes:
+		if err := checkTextSize(len(x.Str)); err != nil {
+			return err
+		}
+		fillTo(out, i)
+		out.Data = append(out.Data, x.Str...)
+		out.Offs = append(out.Offs, uint32(len(out.Data)))
+	case dataflow.FormList:
+		if err := checkTextSize(valueBytes(x)); err != nil {
+			return err
+		}
+		fillTo(out, i)
+		for _, e := range x.Arr {
+			out.Elems.AppendValue(e)
+		}
+		out.Lists = append(out.Lists, uint32(out.Elems.Len()))
+	}
+	return nil
+}
+
+// valueBytes is what the elements of an array take.
+func valueBytes(x dataflow.Value) int {
+	n := 0
+	for _, e := range x.Arr {
+		n += len(e.Str)
+		if e.Dec != nil {
+			n += e.Dec.Coeff.BitLen() / 8
+		}
+	}
+	return n
 }
 
 // null makes row i NULL.

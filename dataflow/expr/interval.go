@@ -322,7 +322,8 @@ func intervalAdd(a, b dataflow.Interval) (dataflow.Interval, bool) {
 	if over || months != int64(int32(months)) || days != int64(int32(days)) {
 		return dataflow.Interval{}, false
 	}
-	return dataflow.Interval{Months: int32(months), Days: int32(days), Micros: micros}, true
+	iv := dataflow.Interval{Months: int32(months), Days: int32(days), Micros: micros}
+	return iv, iv.Valid()
 }
 
 func intervalNeg(a dataflow.Interval) (dataflow.Interval, bool) {

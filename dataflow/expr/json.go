@@ -1,6 +1,7 @@
 package expr
 
 import (
+	"encoding/base64"
 	"math"
 	"strconv"
 	"unicode/utf8"
@@ -13,7 +14,8 @@ import (
 
 // AppendCellJSON appends row i of v as a JSON value: BIGINT and NUMERIC with all digits, in quotes with
 // numbersAsStrings (for readers whose numbers are doubles); TIMESTAMPTZ as RFC 3339; what DOUBLE PRECISION and NUMERIC
-// have beside numbers as the strings "NaN", "Infinity" and "-Infinity"; TEXT[] as an array. The bytes are
+// have beside numbers as the strings "NaN", "Infinity" and "-Infinity"; BYTEA as base64; DATE, INTERVAL as
+// text; JSONB as it is; arrays as arrays. The bytes are
 // stable: equal values give equal bytes.
 func AppendCellJSON(dst []byte, v *batch.Vector, i int, numbersAsStrings bool) []byte {
 	if v.IsNull(i) {
@@ -37,7 +39,18 @@ func AppendCellJSON(dst []byte, v *batch.Vector, i int, numbersAsStrings bool) [
 		return AppendTimestampJSON(dst, v.Ints[i])
 	case dataflow.TypeNumeric:
 		return appendNumericJSON(dst, &v.Decs[i], numbersAsStrings)
-	case dataflow.TypeTextArray:
+	case dataflow.TypeJSONB:
+		return append(dst, v.Text(i)...)
+	case dataflow.TypeBytea:
+		dst = append(dst, '"')
+		dst = base64.StdEncoding.AppendEncode(dst, v.Text(i))
+		return append(dst, '"')
+	case dataflow.TypeInterval, dataflow.TypeDate:
+		dst = append(dst, '"')
+		dst = appendVector(dst, v, i)
+		return append(dst, '"')
+	}
+	if v.Type.Form() == dataflow.FormList {
 		dst = append(dst, '[')
 		for j := v.Lists[i]; j < v.Lists[i+1]; j++ {
 			if j > v.Lists[i] {

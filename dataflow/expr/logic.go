@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/batch"
+	"github.com/weirdb/weir/dataflow/jsonb"
 )
 
 const (
@@ -17,6 +18,9 @@ const (
 	tNum   = dataflow.TypeNumeric
 	tArray = dataflow.TypeTextArray
 	tIvl   = dataflow.TypeInterval
+	tJSON  = dataflow.TypeJSONB
+	tBytes = dataflow.TypeBytea
+	tDate  = dataflow.TypeDate
 )
 
 func logicFunctions() []function {
@@ -187,17 +191,22 @@ func evalGreatest(sign int) func(f *frame) {
 
 // comparer returns the order of a type: negative, zero or positive, as row i of a compares with row j of b.
 func comparer(t dataflow.Type) func(a *operand, i int, b *operand, j int) int {
-	switch t {
-	case tBool, tInt, tTime:
+	switch t.Form() {
+	case dataflow.FormInt:
 		return func(a *operand, i int, b *operand, j int) int { return cmp.Compare(a.int(i), b.int(j)) }
-	case tFlt:
+	case dataflow.FormFloat:
 		return func(a *operand, i int, b *operand, j int) int { return compareDoubles(a.flt(i), b.flt(j)) }
-	case tNum:
+	case dataflow.FormDecimal:
 		return func(a *operand, i int, b *operand, j int) int { return compareNumeric(a.dec(i), b.dec(j)) }
-	case tIvl:
+	case dataflow.FormInterval:
 		return func(a *operand, i int, b *operand, j int) int { return compareIntervals(a.ivl(i), b.ivl(j)) }
-	case tArray:
-		return compareArrays
+	case dataflow.FormList:
+		return compareArrays(comparer(t.Elem()))
+	}
+	if t == dataflow.TypeJSONB {
+		return func(a *operand, i int, b *operand, j int) int {
+			return int(1 - boolInt(jsonb.Equal(a.text(i), b.text(j))))
+		}
 	}
 	return func(a *operand, i int, b *operand, j int) int { return bytes.Compare(a.text(i), b.text(j)) }
 }
@@ -216,20 +225,23 @@ func compareDoubles(a, b float64) int {
 }
 
 // compareArrays orders by the first element that differs, NULL being greatest, then by length.
-func compareArrays(a *operand, i int, b *operand, j int) int {
-	af, at := a.list(i)
-	bf, bt := b.list(j)
-	for ; af < at && bf < bt; af, bf = af+1, bf+1 {
-		an, bn := elemNull(a.v.Elems, af), elemNull(b.v.Elems, bf)
-		if an || bn {
-			if an != bn {
-				return int(boolInt(an) - boolInt(bn))
+func compareArrays(elem func(a *operand, i int, b *operand, j int) int) func(a *operand, i int, b *operand, j int) int {
+	return func(a *operand, i int, b *operand, j int) int {
+		af, at := a.list(i)
+		bf, bt := b.list(j)
+		x, y := a.elems(), b.elems()
+		for ; af < at && bf < bt; af, bf = af+1, bf+1 {
+			an, bn := elemNull(x.v, af), elemNull(y.v, bf)
+			if an || bn {
+				if an != bn {
+					return int(boolInt(an) - boolInt(bn))
+				}
+				continue
 			}
-			continue
+			if c := elem(&x, af, &y, bf); c != 0 {
+				return c
+			}
 		}
-		if c := bytes.Compare(a.v.Elems.Text(af), b.v.Elems.Text(bf)); c != 0 {
-			return c
-		}
+		return cmp.Compare(int64(at-af), int64(bt-bf))
 	}
-	return cmp.Compare(int64(at-af), int64(bt-bf))
 }

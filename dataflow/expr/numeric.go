@@ -117,6 +117,30 @@ func rescale(d, x *apd.Decimal, scale int64, round bool) {
 	}
 }
 
+// FitNumeric rounds d to the scale of a NUMERIC(precision, scale), and refuses it when it then has too many digits, as
+// PostgreSQL does on storing. The error is a *dataflow.Error.
+func FitNumeric(mod dataflow.NumericMod, d *apd.Decimal) error {
+	if err := fitNumeric(mod, d); err != nil {
+		return err
+	}
+	return nil
+}
+
+func fitNumeric(mod dataflow.NumericMod, d *apd.Decimal) *dataflow.Error {
+	switch {
+	case mod == (dataflow.NumericMod{}) || isNaN(d):
+		return nil
+	case d.Form != apd.Finite:
+		return failf("numeric field overflow").WithHint("a field with precision %d, scale %d cannot hold an infinite value", mod.Precision, mod.Scale)
+	}
+	roundTo(d, d, int64(mod.Scale))
+	if d.Coeff.Sign() != 0 && d.NumDigits()+int64(d.Exponent) > int64(mod.Precision)-int64(mod.Scale) {
+		return failf("numeric field overflow").
+			WithHint("a field with precision %d, scale %d must round to an absolute value less than 10^%d", mod.Precision, mod.Scale, int(mod.Precision)-int(mod.Scale))
+	}
+	return nil
+}
+
 // compareNumeric orders NUMERICs: -Infinity, the numbers, Infinity, NaN. NaN equals NaN.
 func compareNumeric(x, y *apd.Decimal) int {
 	if x.Form == apd.Finite && y.Form == apd.Finite {

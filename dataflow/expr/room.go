@@ -69,12 +69,12 @@ func (env *Env) nothing(t dataflow.Type, n int) *batch.Vector {
 
 // width is what a row of a vector takes at least.
 func width(t dataflow.Type) int64 {
-	switch t {
-	case dataflow.TypeText, dataflow.TypeTextArray:
+	switch t.Form() {
+	case dataflow.FormBytes, dataflow.FormList:
 		return 4
-	case dataflow.TypeNumeric:
+	case dataflow.FormDecimal:
 		return 48
-	case dataflow.TypeInterval:
+	case dataflow.FormInterval:
 		return 24
 	}
 	return 8
@@ -83,14 +83,23 @@ func width(t dataflow.Type) int64 {
 // RowMemory returns what row i of v takes in another vector.
 func RowMemory(v *batch.Vector, i int) int64 {
 	n := width(v.Type)
-	switch v.Type {
-	case dataflow.TypeText:
+	switch v.Type.Form() {
+	case dataflow.FormBytes:
 		n += int64(v.Offs[i+1] - v.Offs[i])
-	case dataflow.TypeNumeric:
+	case dataflow.FormDecimal:
 		n += digitBytes(v, i)
-	case dataflow.TypeTextArray:
-		from, to := v.Lists[i], v.Lists[i+1]
-		n += 4*int64(to-from) + int64(v.Elems.Offs[to]-v.Elems.Offs[from])
+	case dataflow.FormList:
+		from, to := int(v.Lists[i]), int(v.Lists[i+1])
+		e := v.Elems
+		n += width(e.Type) * int64(to-from)
+		switch e.Type.Form() {
+		case dataflow.FormBytes:
+			n += int64(e.Offs[to] - e.Offs[from])
+		case dataflow.FormDecimal:
+			for j := from; j < to; j++ {
+				n += digitBytes(e, j)
+			}
+		}
 	}
 	return n
 }
@@ -100,16 +109,21 @@ func digitBytes(v *batch.Vector, i int) int64 { return int64(v.Decs[i].Coeff.Bit
 
 // grows reports whether rows of a type take more than their width.
 func grows(t dataflow.Type) bool {
-	return t == dataflow.TypeText || t == dataflow.TypeTextArray || t == dataflow.TypeNumeric
+	switch t.Form() {
+	case dataflow.FormBytes, dataflow.FormList, dataflow.FormDecimal:
+		return true
+	}
+	return false
 }
 
 // grown is what the rows of the result take beyond their width, so far.
 func (f *frame) grown() int64 {
-	switch f.out.Type {
-	case dataflow.TypeText:
+	switch f.out.Type.Form() {
+	case dataflow.FormBytes:
 		return int64(len(f.out.Data))
-	case dataflow.TypeTextArray:
-		return int64(len(f.out.Elems.Data)) + 4*int64(len(f.out.Elems.Offs))
+	case dataflow.FormList:
+		e := f.out.Elems
+		return int64(len(e.Data)) + width(e.Type)*int64(e.Len()+1) + f.digits
 	}
 	return f.digits
 }
@@ -119,8 +133,13 @@ func (f *frame) bounded(fn func(i int) *dataflow.Error) func(i int) *dataflow.Er
 	left := f.env.left()
 	return func(i int) *dataflow.Error {
 		err := fn(i)
-		if f.out.Type == dataflow.TypeNumeric {
+		switch {
+		case f.out.Type == dataflow.TypeNumeric:
 			f.digits += digitBytes(f.out, i)
+		case f.out.Type == dataflow.TypeNumericArray && len(f.out.Lists) == i+2:
+			for j := int(f.out.Lists[i]); j < int(f.out.Lists[i+1]); j++ {
+				f.digits += digitBytes(f.out.Elems, j)
+			}
 		}
 		if f.grown() <= left {
 			return err

@@ -13,6 +13,7 @@ const timestampName = "timestamp with time zone"
 // timeReader reads the text form of a TIMESTAMPTZ.
 type timeReader struct {
 	text string // as given, for messages
+	date bool   // a DATE is read: the time of day and the zone mean nothing
 
 	year, month, day             int64
 	haveDate, haveTime, haveZone bool
@@ -31,7 +32,15 @@ func parseTimestamp(s string) (int64, *dataflow.Error) {
 	return r.read()
 }
 
-func (r *timeReader) bad() *dataflow.Error { return badSyntax(timestampName, r.text) }
+// name is the type that is read.
+func (r *timeReader) name() string {
+	if r.date {
+		return "date"
+	}
+	return timestampName
+}
+
+func (r *timeReader) bad() *dataflow.Error { return badSyntax(r.name(), r.text) }
 
 func (r *timeReader) field() *dataflow.Error {
 	return failf(`date/time field value out of range: "%s"`, abridge(r.text))
@@ -429,8 +438,14 @@ func (r *timeReader) assemble() (int64, *dataflow.Error) {
 		return 0, r.field()
 	}
 	c := civil{year: year, month: r.month, day: r.day, micros: r.clock - r.zone}
+	if r.date {
+		c.micros = 0
+	}
 	if ts, ok := c.timestamp(); ok {
 		return ts, nil
+	}
+	if r.date {
+		return 0, failf(`date out of range: "%s"`, abridge(r.text))
 	}
 	return 0, failf(`timestamp out of range: "%s"`, abridge(r.text))
 }

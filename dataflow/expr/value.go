@@ -46,11 +46,19 @@ func parseValue(t dataflow.Type, s string) (dataflow.Value, *dataflow.Error) {
 		v.Int, err = parseTimestamp(s)
 	case dataflow.TypeNumeric:
 		v.Dec, err = parseNumeric(s)
-	case dataflow.TypeTextArray:
-		v.Arr, err = parseArray(s)
 	case dataflow.TypeInterval:
 		v.Ivl, err = parseInterval(s)
+	case dataflow.TypeJSONB:
+		v.Str, err = parseJSONB(s)
+	case dataflow.TypeBytea:
+		v.Str, err = parseBytea(s)
+	case dataflow.TypeDate:
+		v.Int, err = parseDate(s)
 	default:
+		if e := t.Elem(); e != dataflow.TypeUnknown {
+			v.Arr, err = parseArray(e, s)
+			break
+		}
 		err = dataflow.Errorf(dataflow.ReasonSQLType, "a value of type %s cannot be written as text", typeName(t))
 	}
 	return v, err
@@ -88,21 +96,28 @@ func appendValue(dst []byte, v dataflow.Value) []byte {
 		return formatNumeric(dst, v.Dec)
 	case dataflow.TypeInterval:
 		return appendInterval(dst, v.Ivl)
-	case dataflow.TypeTextArray:
-		dst = append(dst, '{')
-		for i, e := range v.Arr {
-			if i > 0 {
-				dst = append(dst, ',')
-			}
-			if e == nil {
-				dst = append(dst, "NULL"...)
-				continue
-			}
-			dst = appendElemText(dst, []byte(*e))
-		}
-		return append(dst, '}')
+	case dataflow.TypeJSONB:
+		return append(dst, v.Str...)
+	case dataflow.TypeBytea:
+		return appendBytea(dst, v.Str)
+	case dataflow.TypeDate:
+		return appendDate(dst, v.Int)
 	}
-	return dst
+	if v.Type.Form() != dataflow.FormList {
+		return dst
+	}
+	dst = append(dst, '{')
+	for i, e := range v.Arr {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		if e.Null {
+			dst = append(dst, "NULL"...)
+			continue
+		}
+		dst = appendElemText(dst, appendValue(nil, e))
+	}
+	return append(dst, '}')
 }
 
 // appendVector appends the text form of row i of v, which is not NULL.
@@ -122,21 +137,30 @@ func appendVector(dst []byte, v *batch.Vector, i int) []byte {
 		return formatNumeric(dst, &v.Decs[i])
 	case dataflow.TypeInterval:
 		return appendInterval(dst, v.Ivls[i])
-	case dataflow.TypeTextArray:
-		dst = append(dst, '{')
-		for j := int(v.Lists[i]); j < int(v.Lists[i+1]); j++ {
-			if j > int(v.Lists[i]) {
-				dst = append(dst, ',')
-			}
-			if elemNull(v.Elems, j) {
-				dst = append(dst, "NULL"...)
-				continue
-			}
-			dst = appendElemText(dst, v.Elems.Text(j))
-		}
-		return append(dst, '}')
+	case dataflow.TypeJSONB:
+		return append(dst, v.Text(i)...)
+	case dataflow.TypeBytea:
+		return appendBytea(dst, v.Text(i))
+	case dataflow.TypeDate:
+		return appendDate(dst, v.Ints[i])
 	}
-	return dst
+	if v.Type.Form() != dataflow.FormList {
+		return dst
+	}
+	dst = append(dst, '{')
+	var buf []byte
+	for j := int(v.Lists[i]); j < int(v.Lists[i+1]); j++ {
+		if j > int(v.Lists[i]) {
+			dst = append(dst, ',')
+		}
+		if elemNull(v.Elems, j) {
+			dst = append(dst, "NULL"...)
+			continue
+		}
+		buf = appendVector(buf[:0], v.Elems, j)
+		dst = appendElemText(dst, buf)
+	}
+	return append(dst, '}')
 }
 
 // parseBool takes what PostgreSQL takes: unique prefixes of true, false, yes and no, on, off, 1 and 0.

@@ -7,24 +7,24 @@ import (
 	"github.com/weirdb/weir/dataflow/batch"
 )
 
-// newVector returns a vector of type t with room for n rows, all of them zero and not NULL. TEXT and TEXT[] rows are
-// appended by textBuilder and listBuilder, so their offsets are left empty.
+// newVector returns a vector of type t with room for n rows, all of them zero and not NULL. Rows of texts and
+// arrays are appended, so their offsets are left empty.
 func newVector(t dataflow.Type, n int) *batch.Vector {
 	v := &batch.Vector{Type: t}
-	switch t {
-	case dataflow.TypeBool, dataflow.TypeBigInt, dataflow.TypeTimestamp:
+	switch t.Form() {
+	case dataflow.FormInt:
 		v.Ints = make([]int64, n)
-	case dataflow.TypeDouble:
+	case dataflow.FormFloat:
 		v.Floats = make([]float64, n)
-	case dataflow.TypeNumeric:
+	case dataflow.FormDecimal:
 		v.Decs = make([]apd.Decimal, n)
-	case dataflow.TypeInterval:
+	case dataflow.FormInterval:
 		v.Ivls = make([]dataflow.Interval, n)
-	case dataflow.TypeText:
+	case dataflow.FormBytes:
 		v.Offs = make([]uint32, 1, n+1)
-	case dataflow.TypeTextArray:
+	case dataflow.FormList:
 		v.Lists = make([]uint32, 1, n+1)
-		v.Elems = &batch.Vector{Type: dataflow.TypeText, Offs: make([]uint32, 1, n+1)}
+		v.Elems = batch.NewVector(t.Elem(), n)
 	}
 	return v
 }
@@ -40,21 +40,16 @@ func nullVector(t dataflow.Type, n int) *batch.Vector {
 	return v
 }
 
-// fillTo appends empty rows to a TEXT or TEXT[] vector until it has n rows; other vectors have their length already.
+// fillTo appends empty rows to a vector of texts or arrays until it has n rows; other vectors have their length already.
 func fillTo(v *batch.Vector, n int) {
-	switch v.Type {
-	case dataflow.TypeText:
+	switch v.Type.Form() {
+	case dataflow.FormBytes:
 		for end := uint32(len(v.Data)); len(v.Offs) <= n; {
 			v.Offs = append(v.Offs, end)
 		}
-	case dataflow.TypeTextArray:
-		for end := uint32(len(v.Elems.Offs) - 1); len(v.Lists) <= n; {
+	case dataflow.FormList:
+		for end := uint32(v.Elems.Len()); len(v.Lists) <= n; {
 			v.Lists = append(v.Lists, end)
-		}
-		if e := v.Elems; e.Nulls != nil {
-			for len(e.Nulls) < len(batch.NewBitmap(len(e.Offs)-1)) {
-				e.Nulls = append(e.Nulls, 0)
-			}
 		}
 	}
 }
@@ -73,39 +68,34 @@ func singleton(t dataflow.Type, x dataflow.Value) *batch.Vector {
 		return nullVector(t, 1)
 	}
 	v := newVector(t, 1)
-	switch t {
-	case dataflow.TypeBool, dataflow.TypeBigInt, dataflow.TypeTimestamp:
+	switch t.Form() {
+	case dataflow.FormInt:
 		v.Ints[0] = x.Int
-	case dataflow.TypeDouble:
+	case dataflow.FormFloat:
 		v.Floats[0] = x.Flt
-	case dataflow.TypeNumeric:
+	case dataflow.FormDecimal:
 		v.Decs[0].Set(x.Dec)
-	case dataflow.TypeInterval:
+	case dataflow.FormInterval:
 		v.Ivls[0] = x.Ivl
-	case dataflow.TypeText:
+	case dataflow.FormBytes:
 		v.Data = append(v.Data, x.Str...)
 		v.Offs = append(v.Offs, uint32(len(v.Data)))
-	case dataflow.TypeTextArray:
+	case dataflow.FormList:
 		for _, e := range x.Arr {
-			appendElem(v.Elems, e)
+			v.Elems.AppendValue(e)
 		}
-		v.Lists = append(v.Lists, uint32(len(v.Elems.Offs)-1))
+		v.Lists = append(v.Lists, uint32(v.Elems.Len()))
 	}
 	return v
 }
 
 // appendElem appends an element to the elements of a TEXT[] vector; nil is NULL.
 func appendElem(elems *batch.Vector, e *string) {
-	n := len(elems.Offs) - 1
-	if e != nil {
-		elems.Data = append(elems.Data, *e...)
-	} else {
-		for len(elems.Nulls) <= n>>6 {
-			elems.Nulls = append(elems.Nulls, 0)
-		}
-		elems.Nulls.Set(n)
+	if e == nil {
+		elems.AppendNull()
+		return
 	}
-	elems.Offs = append(elems.Offs, uint32(len(elems.Data)))
+	elems.AppendString(*e)
 }
 
 // elemNull reports whether element j is NULL. The bitmap of growing elements may be shorter than the elements.
@@ -119,26 +109,21 @@ func valueAt(v *batch.Vector, i int) dataflow.Value {
 		return dataflow.NullValue(v.Type)
 	}
 	x := dataflow.Value{Type: v.Type}
-	switch v.Type {
-	case dataflow.TypeBool, dataflow.TypeBigInt, dataflow.TypeTimestamp:
+	switch v.Type.Form() {
+	case dataflow.FormInt:
 		x.Int = v.Ints[i]
-	case dataflow.TypeDouble:
+	case dataflow.FormFloat:
 		x.Flt = v.Floats[i]
-	case dataflow.TypeNumeric:
+	case dataflow.FormDecimal:
 		x.Dec = new(apd.Decimal).Set(&v.Decs[i])
-	case dataflow.TypeInterval:
+	case dataflow.FormInterval:
 		x.Ivl = v.Ivls[i]
-	case dataflow.TypeText:
+	case dataflow.FormBytes:
 		x.Str = string(v.Text(i))
-	case dataflow.TypeTextArray:
-		x.Arr = []*string{}
+	case dataflow.FormList:
+		x.Arr = []dataflow.Value{}
 		for j := int(v.Lists[i]); j < int(v.Lists[i+1]); j++ {
-			var e *string
-			if !elemNull(v.Elems, j) {
-				s := string(v.Elems.Text(j))
-				e = &s
-			}
-			x.Arr = append(x.Arr, e)
+			x.Arr = append(x.Arr, valueAt(v.Elems, j))
 		}
 	}
 	return x
@@ -156,33 +141,28 @@ func repeatRow(v *batch.Vector, n int) *batch.Vector {
 	return out
 }
 
-// copyRow sets row i of dst to row j of src, of the same type. Rows of TEXT and TEXT[] must be set in ascending order;
+// copyRow sets row i of dst to row j of src, of the same type. Rows of texts and arrays must be set in ascending order;
 // rows left out become empty. NULLs are the caller's.
 func copyRow(dst *batch.Vector, i int, src *batch.Vector, j int) {
-	switch dst.Type {
-	case dataflow.TypeBool, dataflow.TypeBigInt, dataflow.TypeTimestamp:
+	switch dst.Type.Form() {
+	case dataflow.FormInt:
 		dst.Ints[i] = src.Ints[j]
-	case dataflow.TypeDouble:
+	case dataflow.FormFloat:
 		dst.Floats[i] = src.Floats[j]
-	case dataflow.TypeNumeric:
+	case dataflow.FormDecimal:
 		dst.Decs[i].Set(&src.Decs[j])
-	case dataflow.TypeInterval:
+	case dataflow.FormInterval:
 		dst.Ivls[i] = src.Ivls[j]
-	case dataflow.TypeText:
+	case dataflow.FormBytes:
 		fillTo(dst, i)
 		dst.Data = append(dst.Data, src.Text(j)...)
 		dst.Offs = append(dst.Offs, uint32(len(dst.Data)))
-	case dataflow.TypeTextArray:
+	case dataflow.FormList:
 		fillTo(dst, i)
 		for k := int(src.Lists[j]); k < int(src.Lists[j+1]); k++ {
-			if elemNull(src.Elems, k) {
-				appendElem(dst.Elems, nil)
-				continue
-			}
-			dst.Elems.Data = append(dst.Elems.Data, src.Elems.Text(k)...)
-			dst.Elems.Offs = append(dst.Elems.Offs, uint32(len(dst.Elems.Data)))
+			dst.Elems.AppendFrom(src.Elems, k)
 		}
-		dst.Lists = append(dst.Lists, uint32(len(dst.Elems.Offs)-1))
+		dst.Lists = append(dst.Lists, uint32(dst.Elems.Len()))
 	}
 }
 

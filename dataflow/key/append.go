@@ -34,9 +34,13 @@ func AppendValue(dst []byte, v dataflow.Value) []byte {
 		return appendInt(dst, v.Int)
 	case dataflow.TypeDouble:
 		return appendFloat(dst, v.Flt)
-	case dataflow.TypeText:
+	case dataflow.TypeText, dataflow.TypeBytea:
 		at := len(dst)
 		return endText(append(dst, v.Str...), at)
+	case dataflow.TypeDate:
+		return appendInt(dst, v.Int)
+	case dataflow.TypeInterval:
+		return appendInterval(dst, v.Ivl)
 	case dataflow.TypeNumeric:
 		return appendDecimal(dst, v.Dec)
 	}
@@ -65,9 +69,13 @@ func AppendVector(dst []byte, v *batch.Vector, row int) []byte {
 		return appendInt(dst, v.Ints[row])
 	case dataflow.TypeDouble:
 		return appendFloat(dst, v.Floats[row])
-	case dataflow.TypeText:
+	case dataflow.TypeText, dataflow.TypeBytea:
 		at := len(dst)
 		return endText(append(dst, v.Text(row)...), at)
+	case dataflow.TypeDate:
+		return appendInt(dst, v.Ints[row])
+	case dataflow.TypeInterval:
+		return appendInterval(dst, v.Ivls[row])
 	case dataflow.TypeNumeric:
 		return appendDecimal(dst, &v.Decs[row])
 	}
@@ -114,6 +122,14 @@ func appendFloat(dst []byte, f float64) []byte {
 		u |= 1 << 63
 	}
 	return binary.BigEndian.AppendUint64(dst, u)
+}
+
+// appendInterval appends the length of an interval in microseconds, a month being 30 days and a day 24 hours, as a
+// signed 128-bit number: intervals that PostgreSQL holds for equal are one key.
+func appendInterval(dst []byte, iv dataflow.Interval) []byte {
+	hi, lo := iv.Span()
+	dst = binary.BigEndian.AppendUint64(dst, uint64(hi)^1<<63)
+	return binary.BigEndian.AppendUint64(dst, lo)
 }
 
 // endText ends the text that begins at dst[at].

@@ -68,10 +68,12 @@ func decodePart(t dataflow.Type, b []byte) (v dataflow.Value, rest []byte, err e
 	}
 	v.Type = t
 	switch t {
-	case dataflow.TypeText:
+	case dataflow.TypeText, dataflow.TypeBytea:
 		var text []byte
-		text, rest, err = decodeText(b)
+		text, rest, err = decodeText(t, b)
 		v.Str = string(text)
+	case dataflow.TypeInterval:
+		v.Ivl, rest, err = decodeInterval(b)
 	case dataflow.TypeNumeric:
 		v.Dec = new(apd.Decimal)
 		rest, err = decodeDecimal(b, v.Dec)
@@ -93,10 +95,15 @@ func decodeVector(v *batch.Vector, b []byte) (rest []byte, err error) {
 		return b, nil
 	}
 	switch v.Type {
-	case dataflow.TypeText:
+	case dataflow.TypeText, dataflow.TypeBytea:
 		var text []byte
-		if text, rest, err = decodeText(b); err == nil {
+		if text, rest, err = decodeText(v.Type, b); err == nil {
 			v.AppendText(text)
+		}
+	case dataflow.TypeInterval:
+		var iv dataflow.Interval
+		if iv, rest, err = decodeInterval(b); err == nil {
+			v.AppendInterval(iv)
 		}
 	case dataflow.TypeNumeric:
 		var d apd.Decimal
@@ -129,7 +136,7 @@ func decodeTag(t dataflow.Type, b []byte) (null bool, rest []byte, err error) {
 	return false, b[1:], nil
 }
 
-// decodeInt decodes a BOOLEAN, BIGINT or TIMESTAMPTZ.
+// decodeInt decodes a BOOLEAN, BIGINT, TIMESTAMPTZ or DATE.
 func decodeInt(t dataflow.Type, b []byte) (int64, []byte, error) {
 	switch t {
 	case dataflow.TypeBool:
@@ -140,7 +147,7 @@ func decodeInt(t dataflow.Type, b []byte) (int64, []byte, error) {
 			return 0, nil, errForm
 		}
 		return int64(b[0]), b[1:], nil
-	case dataflow.TypeBigInt, dataflow.TypeTimestamp:
+	case dataflow.TypeBigInt, dataflow.TypeTimestamp, dataflow.TypeDate:
 		if len(b) < 8 {
 			return 0, nil, errShort
 		}
@@ -166,8 +173,20 @@ func decodeFloat(b []byte) (float64, []byte, error) {
 	return f, b[8:], nil
 }
 
-// decodeText returns the text, sharing memory with b unless it holds a zero byte.
-func decodeText(b []byte) (text, rest []byte, err error) {
+// decodeInterval decodes an INTERVAL: the one of that length with as many whole days as there are, in months of 30.
+func decodeInterval(b []byte) (dataflow.Interval, []byte, error) {
+	if len(b) < 16 {
+		return dataflow.Interval{}, nil, errShort
+	}
+	iv, ok := dataflow.IntervalOfSpan(int64(binary.BigEndian.Uint64(b)^1<<63), binary.BigEndian.Uint64(b[8:]))
+	if !ok {
+		return iv, nil, errForm
+	}
+	return iv, b[16:], nil
+}
+
+// decodeText returns the text or bytes, sharing memory with b unless it holds a zero byte.
+func decodeText(t dataflow.Type, b []byte) (text, rest []byte, err error) {
 	from := 0
 	for {
 		i := bytes.IndexByte(b[from:], textEnd)
@@ -181,7 +200,7 @@ func decodeText(b []byte) (text, rest []byte, err error) {
 			} else {
 				text = append(text, b[from:i]...)
 			}
-			if !utf8.Valid(text) {
+			if t == dataflow.TypeText && !utf8.Valid(text) {
 				return nil, nil, errUTF8
 			}
 			return text, b[i+1:], nil

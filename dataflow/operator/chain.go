@@ -258,7 +258,7 @@ func (r *chainRun) project(op *plan.Project, env *expr.Env) {
 func (r *chainRun) unnest(op *plan.Unnest, arr *batch.Vector, keep []bool) {
 	n := 0
 	each := func(fn func(row, from, to int)) {
-		if arr.Type != dataflow.TypeTextArray { // a bare NULL
+		if arr.Type.Form() != dataflow.FormList { // a bare NULL
 			return
 		}
 		r.each(func(row int) {
@@ -283,7 +283,7 @@ func (r *chainRun) unnest(op *plan.Unnest, arr *batch.Vector, keep []bool) {
 			}
 		}
 		size += per * int64(to-from)
-		size += int64(arr.Elems.Offs[to] - arr.Elems.Offs[from])
+		size += elemsMemory(arr, from, to)
 	})
 	if !r.env.Take(size) {
 		return
@@ -306,7 +306,7 @@ func (r *chainRun) unnest(op *plan.Unnest, arr *batch.Vector, keep []bool) {
 	switch {
 	case keep != nil && (last >= len(keep) || !keep[last]):
 	case n == 0:
-		cols[last] = batch.NewVector(dataflow.TypeText, 0)
+		cols[last] = batch.NewVector(op.Column.Type, 0)
 	case int(elems[n-1]-elems[0]) == n-1: // ascending, so nothing is left out in between
 		cols[last] = arr.Elems.Slice(int(elems[0]), int(elems[n-1])+1)
 	default:
@@ -320,6 +320,18 @@ func (r *chainRun) unnest(op *plan.Unnest, arr *batch.Vector, keep []bool) {
 		}
 	}
 	r.cur, r.sel, r.src = r.cur.WithRows(schema, cols, parents), nil, src
+}
+
+// elemsMemory is what elements take beyond their width.
+func elemsMemory(arr *batch.Vector, from, to int) int64 {
+	if arr.Elems.Type.Form() == dataflow.FormBytes {
+		return int64(arr.Elems.Offs[to] - arr.Elems.Offs[from])
+	}
+	n := int64(0)
+	for j := from; j < to; j++ {
+		n += expr.RowMemory(arr.Elems, j)
+	}
+	return n
 }
 
 // unnestedMemory is what a row that is unnested takes beside its columns: where it comes from, its weight, append time and
@@ -347,7 +359,7 @@ type limits struct {
 func newLimits(st *plan.Stage) limits {
 	l := limits{keys: len(st.Key), maxText: agg.NewLayout(st.Aggs).MaxArgBytes()}
 	for _, a := range st.Aggs {
-		if a.ArgType == dataflow.TypeText && (a.Fn == agg.Min || a.Fn == agg.Max || a.Fn == agg.Any) {
+		if f := a.ArgType.Form(); (f == dataflow.FormBytes || f == dataflow.FormList) && (a.Fn == agg.Min || a.Fn == agg.Max || a.Fn == agg.Any) {
 			l.texts = append(l.texts, a.Arg)
 		}
 	}
@@ -383,7 +395,7 @@ func (l *limits) check(r *chainRun) {
 	}
 	for _, col := range l.texts {
 		v := r.cur.Cols[col]
-		if v.Type != dataflow.TypeText || len(v.Data) <= l.maxText {
+		if f := v.Type.Form(); f != dataflow.FormList && (f != dataflow.FormBytes || len(v.Data) <= l.maxText) {
 			continue
 		}
 		r.each(func(row int) {
@@ -397,7 +409,7 @@ func (l *limits) check(r *chainRun) {
 // varying reports whether keys of these columns can be over the limit.
 func varying(keys []*batch.Vector) bool {
 	for _, v := range keys {
-		if v.Type == dataflow.TypeText || v.Type == dataflow.TypeNumeric {
+		if f := v.Type.Form(); f == dataflow.FormBytes || f == dataflow.FormDecimal {
 			return true
 		}
 	}

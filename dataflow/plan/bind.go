@@ -338,28 +338,41 @@ func (b *binder) cast(e *sql.Cast) (expr.Expr, error) {
 	if err != nil {
 		return nil, err
 	}
-	y, err := expr.NewCast(x, t)
+	var y expr.Expr
+	if mod := modOf(e.Type); mod != (dataflow.NumericMod{}) {
+		y, err = expr.NewNumericCast(x, mod)
+	} else {
+		y, err = expr.NewCast(x, t)
+	}
 	if err != nil {
 		return nil, b.at(err, e.At)
 	}
 	return y, nil
 }
 
+// scalarTypes are the types that a name can mean without [].
+func scalarTypes() []dataflow.Type {
+	return []dataflow.Type{dataflow.TypeBool, dataflow.TypeBigInt, dataflow.TypeDouble, dataflow.TypeText, dataflow.TypeTimestamp, dataflow.TypeNumeric,
+		dataflow.TypeInterval, dataflow.TypeJSONB, dataflow.TypeBytea, dataflow.TypeDate}
+}
+
 // typeOf returns the type that a name means.
 func typeOf(src *sql.Source, n sql.TypeName) (dataflow.Type, error) {
-	for _, t := range []dataflow.Type{dataflow.TypeBool, dataflow.TypeBigInt, dataflow.TypeDouble, dataflow.TypeText, dataflow.TypeTimestamp, dataflow.TypeNumeric, dataflow.TypeInterval} {
+	for _, t := range scalarTypes() {
 		if t.String() != n.Name {
 			continue
 		}
-		if !n.Array {
-			return t, nil
+		if n.Array {
+			t = dataflow.ArrayOf(t)
 		}
-		if t == dataflow.TypeText {
-			return dataflow.TypeTextArray, nil
-		}
-		return 0, src.Errorf(dataflow.ReasonSQLUnsupported, n.At, "arrays of %s are not there yet, only TEXT[]", n.Name)
+		return t, nil
 	}
 	return 0, src.Errorf(dataflow.ReasonSQLType, n.At, "there is no type %s", n.Name)
+}
+
+// modOf returns the precision and scale of a type's name.
+func modOf(n sql.TypeName) dataflow.NumericMod {
+	return dataflow.NumericMod{Precision: uint16(n.Precision), Scale: int16(n.Scale)}
 }
 
 // settle gives a bare literal the type that it has when nothing asks for one: TEXT.

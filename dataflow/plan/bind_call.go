@@ -14,9 +14,11 @@ import (
 // all others.
 func refusedFunction(name string) string {
 	switch name {
-	case "unnest", "regexp_split_to_table", "string_to_table":
+	case "unnest", "regexp_split_to_table", "string_to_table", "jsonb_array_elements", "jsonb_array_elements_text", "jsonb_object_keys":
 		return "it makes rows: write it in FROM, FROM s, " + name + "(…) AS t(x)"
-	case "generate_series", "json_array_elements", "jsonb_array_elements", "regexp_matches":
+	case "json_array_elements", "json_array_elements_text", "json_object_keys":
+		return "write jsonb" + strings.TrimPrefix(name, "json") + "(…) in FROM"
+	case "generate_series", "regexp_matches", "jsonb_each", "jsonb_each_text":
 		return "it makes rows, which is not there yet"
 	case "row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead", "first_value", "last_value", "nth_value":
 		return "window functions are not there yet; group by date_trunc or date_bin of a time for one row per span"
@@ -56,9 +58,9 @@ func refusedFunction(name string) string {
 	case "regexp_like", "rlike":
 		return "write x ~ 'regular expression'"
 	case "json_extract", "json_value", "get_json_object":
-		return "JSON is not there yet: give the stream a column for each field"
+		return "write payload ->> 'field', or payload #>> '{a,b}'"
 	case "date":
-		return "there is no type DATE yet: write date_trunc('day', x)"
+		return "write x::date"
 	case "nextval", "currval":
 		return "there are no sequences: every stream has _shard and _offset"
 	case "grouping":

@@ -158,7 +158,7 @@ func bindKeys(b *binder, g *grouping, s *sql.Select, items []sql.Item) error {
 		if x, err = settle(x); err != nil {
 			return b.at(err, e.Span())
 		}
-		if err := checkColumnType(b.src, e.Span(), x.Type(), "GROUP BY"); err != nil {
+		if err := checkKeyType(b.src, e.Span(), x.Type(), "GROUP BY"); err != nil {
 			return err
 		}
 		duplicate := false
@@ -237,15 +237,15 @@ func bindOutputs(b *binder, blk *block, items []sql.Item) error {
 	return nil
 }
 
-// checkColumnType refuses types that no column can have.
-func checkColumnType(src *sql.Source, at sql.Span, t dataflow.Type, what string) error {
-	switch t {
-	case dataflow.TypeTextArray:
-		return src.Errorf(dataflow.ReasonSQLUnsupported, at, "%s of TEXT[] is not there yet: write FROM s, UNNEST(…) AS t(x) for a row per element, or array_to_string", what)
-	case dataflow.TypeInterval:
-		return src.Errorf(dataflow.ReasonSQLUnsupported, at, "%s of INTERVAL is not there yet: write extract(epoch FROM …), or cast it to TEXT", what)
+// checkKeyType refuses types whose values have no order, for what groups or sorts.
+func checkKeyType(src *sql.Source, at sql.Span, t dataflow.Type, what string) error {
+	switch {
+	case t == dataflow.TypeUnknown || t.Ordered():
+		return nil
+	case t == dataflow.TypeJSONB:
+		return src.Errorf(dataflow.ReasonSQLUnsupported, at, "%s of JSONB is not there, since values that are equal may be written in several ways (1.0, 1.00): take a part of it as text, payload ->> 'user', or cast it", what)
 	}
-	return nil
+	return src.Errorf(dataflow.ReasonSQLUnsupported, at, "%s of %s is not there yet: write UNNEST for a row per element, or array_to_string", what, t)
 }
 
 // unnamed is what PostgreSQL calls a column that has no name.

@@ -113,13 +113,7 @@ func (b *builder) createStream(s *sql.CreateStream) error {
 		if err != nil {
 			return err
 		}
-		switch t {
-		case dataflow.TypeNumeric:
-			return b.src.Errorf(dataflow.ReasonSQLUnsupported, c.Type.At, "a stream's column cannot be NUMERIC yet: write BIGINT and count the smallest unit (cents), or TEXT and cast it in the view")
-		case dataflow.TypeTextArray, dataflow.TypeInterval:
-			return b.src.Errorf(dataflow.ReasonSQLUnsupported, c.Type.At, "a stream's column cannot be %s yet: write TEXT and take it apart in the view", t)
-		}
-		st.Schema = append(st.Schema, dataflow.Column{Name: name, Type: t, NotNull: c.NotNull})
+		st.Schema = append(st.Schema, dataflow.Column{Name: name, Type: t, NotNull: c.NotNull, Mod: modOf(c.Type)})
 	}
 	for _, id := range s.PartitionBy {
 		i := st.Schema.Index(id.Name)
@@ -130,6 +124,9 @@ func (b *builder) createStream(s *sql.CreateStream) error {
 			if i == j {
 				return b.src.Errorf(dataflow.ReasonSQLType, id.At, "column %q is there twice", id.Name)
 			}
+		}
+		if err := checkKeyType(b.src, id.At, st.Schema[i].Type, "PARTITION BY"); err != nil {
+			return err
 		}
 		st.PartitionBy = append(st.PartitionBy, i)
 	}

@@ -5,6 +5,7 @@ import (
 	"container/heap"
 	"slices"
 
+	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/batch"
 	"github.com/weirdb/weir/dataflow/key"
 )
@@ -102,7 +103,12 @@ func (s *sorter) appendKey(dst []byte, b *batch.Batch, i int) []byte {
 		}
 	}
 	for _, v := range b.Cols {
-		dst = key.AppendVector(dst, v, i)
+		switch t := v.Type; {
+		case v.IsNull(i) || t.Ordered() && t != dataflow.TypeInterval:
+			dst = key.AppendVector(dst, v, i)
+		default: // no key, or one that several values share
+			dst = batch.AppendCell(dst, v, i)
+		}
 	}
 	return dst
 }

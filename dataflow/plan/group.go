@@ -160,7 +160,7 @@ func same(s *scope, a, b sql.Expr) bool {
 		return true
 	case *sql.Cast:
 		b, ok := b.(*sql.Cast)
-		return ok && a.Type.Name == b.Type.Name && a.Type.Array == b.Type.Array && same(s, a.X, b.X)
+		return ok && a.Type.Name == b.Type.Name && a.Type.Array == b.Type.Array && a.Type.Precision == b.Type.Precision && a.Type.Scale == b.Type.Scale && same(s, a.X, b.X)
 	case *sql.Call:
 		b, ok := b.(*sql.Call)
 		return ok && a.Func.Name == b.Func.Name && a.Star == b.Star && a.Distinct == b.Distinct && sameList(s, a.Args, b.Args) && sameOptional(s, a.Filter, b.Filter)

@@ -123,8 +123,10 @@ func (b *queryBinder) finish(l *level, blk *block) (dataflow.Schema, error) {
 	}
 	l.outputs = &Project{}
 	for i, o := range blk.outputs {
-		if err := checkColumnType(b.src, o.at, o.x.Type(), "a column"); err != nil {
-			return nil, err
+		if l.distinct && i < l.visible {
+			if err := checkKeyType(b.src, o.at, o.x.Type(), "DISTINCT"); err != nil {
+				return nil, err
+			}
 		}
 		name := o.name
 		if i < l.visible {
@@ -276,6 +278,9 @@ func (b *queryBinder) order(s *sql.Select, sc *scope, blk *block, l *level) erro
 	for _, o := range s.OrderBy {
 		col, err := b.orderColumn(o.Expr, bind, blk, l)
 		if err != nil {
+			return err
+		}
+		if err := checkKeyType(b.src, o.Expr.Span(), blk.outputs[col].x.Type(), "ORDER BY"); err != nil {
 			return err
 		}
 		l.order = append(l.order, orderBy{col: col, desc: o.Desc, nullsFirst: o.NullsFirst})

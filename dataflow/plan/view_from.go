@@ -123,14 +123,15 @@ func (b *builder) unnests(f *sql.From, in *rows, sc *scope) error {
 				return b.src.Errorf(dataflow.ReasonSQLType, u.At, "FROM has two tables called %q: write AS and another name", table)
 			}
 		}
-		op := &Unnest{Array: array, Column: dataflow.Column{Name: name, Type: dataflow.TypeText}, At: place(b.src, u.Call.At)}
+		elem := array.Type().Elem()
+		op := &Unnest{Array: array, Column: dataflow.Column{Name: name, Type: elem}, At: place(b.src, u.Call.At)}
 		in.chain = append(in.chain, op)
 		text := name
 		if sc.has(name) {
 			text = table + "." + name
 		}
-		sc.columns = append(sc.columns, column{table: table, name: name, typ: dataflow.TypeText, expr: expr.NewColumn(len(in.cols), text, dataflow.TypeText)})
-		in.cols = append(in.cols, rowColumn{name: name, typ: dataflow.TypeText})
+		sc.columns = append(sc.columns, column{table: table, name: name, typ: elem, expr: expr.NewColumn(len(in.cols), text, elem)})
+		in.cols = append(in.cols, rowColumn{name: name, typ: elem})
 		if in.stage != nil {
 			in.key, in.lostKey = nil, u.Call.Func.Name+" repeats its rows"
 		}
@@ -146,6 +147,15 @@ func (r *rows) dropHidden(sc *scope) {
 		n--
 	}
 	r.cols = r.cols[:n:n]
+}
+
+// isRowFunction reports whether a function of FROM makes its rows of an array that the function of the same name gives.
+func isRowFunction(name string) bool {
+	switch name {
+	case "jsonb_array_elements", "jsonb_array_elements_text", "jsonb_object_keys":
+		return true
+	}
+	return false
 }
 
 // unnestArray binds the argument of a set-returning function as the array that it takes apart.
@@ -164,12 +174,18 @@ func (b *builder) unnestArray(u sql.Unnest, sc *scope, r rules) (expr.Expr, erro
 	case "generate_series":
 		return nil, bind.refuse(u.Call.At, "generate_series is not there yet")
 	}
+	if isRowFunction(name) {
+		return bind.newCall(u.Call.At, name, args...)
+	}
 	if len(args) != 1 {
 		return nil, bind.refuse(u.Call.At, "UNNEST takes one array, here are %d", len(args))
 	}
+	if args[0].Type().Form() == dataflow.FormList {
+		return args[0], nil
+	}
 	array, err := expr.Coerce(args[0], dataflow.TypeTextArray)
 	if err != nil {
-		return nil, bind.errorf(u.Call.Args[0].Span(), "UNNEST takes a TEXT[], for example regexp_split_to_array(line, '\\s+'); this is %s", args[0].Type())
+		return nil, bind.errorf(u.Call.Args[0].Span(), "UNNEST takes an array, for example regexp_split_to_array(line, '\\s+'); this is %s", args[0].Type())
 	}
 	return array, nil
 }

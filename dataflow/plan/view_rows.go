@@ -94,13 +94,13 @@ func (b *builder) finish(s *sql.Select, in *rows, blk *block) (*rows, error) {
 	switch {
 	case blk.group == nil && !s.Distinct:
 		in.project(b.src, blk.outputs)
-		return in, b.checkColumns(in)
+		return in, nil
 	case blk.group == nil: // SELECT DISTINCT a, b is GROUP BY a, b
 		return b.distinct(in, blk.outputs)
 	}
 	in.setOpen(blk)
 	if !s.Distinct || len(blk.missingKeys()) == 0 { // rows with all keys are distinct as they are
-		return in, b.checkColumns(in)
+		return in, nil
 	}
 	closed, err := b.closed(in)
 	if err != nil {
@@ -120,6 +120,9 @@ func (b *builder) distinct(in *rows, outputs []output) (*rows, error) {
 	g := &grouping{table: in.stage != nil}
 	blk := &block{group: g}
 	for _, o := range outputs {
+		if err := checkKeyType(b.src, o.at, o.x.Type(), "DISTINCT"); err != nil {
+			return nil, err
+		}
 		at := -1
 		for i, k := range g.keys {
 			if k.x.String() == o.x.String() {
@@ -134,7 +137,7 @@ func (b *builder) distinct(in *rows, outputs []output) (*rows, error) {
 		blk.outputs = append(blk.outputs, o)
 	}
 	in.setOpen(blk)
-	return in, b.checkColumns(in)
+	return in, nil
 }
 
 func (r *rows) setOpen(blk *block) {
@@ -208,7 +211,7 @@ func (b *builder) merge(s *sql.Select, in *rows, table string) (*rows, error) {
 	}
 	in.setOpen(merged)
 	in.merged = true
-	return in, b.checkColumns(in)
+	return in, nil
 }
 
 // The reasons why now() is refused.
@@ -266,19 +269,6 @@ func (r *rows) rename(src *sql.Source, names []sql.Ident, of sql.Ident) error {
 		r.cols[i].name, r.cols[i].at = id.Name, id.At
 		if r.open != nil {
 			r.open.outputs[i].name, r.open.outputs[i].named, r.open.outputs[i].at = id.Name, true, id.At
-		}
-	}
-	return nil
-}
-
-// checkColumns refuses results of types that no column can have.
-func (b *builder) checkColumns(r *rows) error {
-	for _, c := range r.cols {
-		if r.open == nil && c.typ == dataflow.TypeTextArray {
-			continue // for an UNNEST further out
-		}
-		if err := checkColumnType(b.src, c.at, c.typ, "a column"); err != nil {
-			return err
 		}
 	}
 	return nil

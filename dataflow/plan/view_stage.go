@@ -86,7 +86,7 @@ func (b *builder) materialize(v *sql.CreateView, r *rows) (*Stage, error) {
 	return b.aggregateStage(v.Name.Name, r), nil
 }
 
-// checkTableColumns checks what a table's columns must be: named, distinct, and of types that columns have.
+// checkTableColumns checks what a table's columns must be: named and distinct.
 func (b *builder) checkTableColumns(r *rows) error {
 	seen := make(map[string]bool)
 	for _, c := range r.cols {
@@ -101,9 +101,6 @@ func (b *builder) checkTableColumns(r *rows) error {
 			return b.src.Errorf(dataflow.ReasonSQLType, c.at, "%q cannot name a column of a table: names are lower-case letters a to z, digits and _, up to %d of them", c.name, dataflow.MaxNameLen)
 		}
 		seen[c.name] = true
-		if err := checkColumnType(b.src, c.at, c.typ, "a column"); err != nil {
-			return err
-		}
 	}
 	return nil
 }

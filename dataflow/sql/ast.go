@@ -134,7 +134,9 @@ type Name struct {
 type TypeName struct {
 	Name  string // the canonical spelling: BIGINT, DOUBLE PRECISION, …
 	Array bool
-	At    Span
+	// Precision and Scale are those of NUMERIC(precision, scale); a precision of 0 means that there are none.
+	Precision, Scale int
+	At               Span
 }
 
 // Expr is an expression.

@@ -1,6 +1,9 @@
 package sql
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+)
 
 // typeSpellings maps what can stand for a type to its canonical name, by the words that PostgreSQL has for it.
 var typeSpellings = map[string]string{
@@ -11,6 +14,8 @@ var typeSpellings = map[string]string{
 	"timestamptz": "TIMESTAMPTZ", "timestamp with time zone": "TIMESTAMPTZ",
 	"numeric": "NUMERIC", "decimal": "NUMERIC", "dec": "NUMERIC",
 	"interval": "INTERVAL",
+	"date":     "DATE",
+	"jsonb":    "JSONB", "bytea": "BYTEA",
 }
 
 // refusedTypes holds types that PostgreSQL and its relatives have, with what to write instead.
@@ -22,22 +27,21 @@ var refusedTypes = map[string]string{
 	"varchar": "write TEXT", "char": "write TEXT", "character": "write TEXT", "character varying": "write TEXT", "bpchar": "write TEXT", "name": "write TEXT",
 	"string": "write TEXT", "citext": "write TEXT, and lower(…) where case should not count",
 	"timestamp": "write TIMESTAMPTZ", "timestamp without time zone": "write TIMESTAMPTZ", "datetime": "write TIMESTAMPTZ",
-	"date": "not yet: write TIMESTAMPTZ, and date_trunc('day', …) for the day", "time": "not yet: write TIMESTAMPTZ", "timetz": "not yet: write TIMESTAMPTZ",
-	"json": "not yet: give the stream a column for each field", "jsonb": "not yet: give the stream a column for each field",
-	"bytea": "not yet: write TEXT with base64 or hex inside", "blob": "not yet: write TEXT with base64 or hex inside", "uuid": "not yet: write TEXT",
+	"time": "not yet: write TIMESTAMPTZ", "timetz": "not yet: write TIMESTAMPTZ",
+	"json": "write JSONB", "blob": "write BYTEA", "uuid": "not yet: write TEXT",
 	"money": "write BIGINT and count cents", "inet": "not yet: write TEXT", "xml": "write TEXT", "bit": "not supported: write BIGINT", "enum": "write TEXT",
-	"array": "not yet: arrays come from functions such as regexp_split_to_array and go into UNNEST", "row": "not yet: give the stream a column for each field", "struct": "not yet: give the stream a column for each field",
-	"map": "not yet: give the stream a column for each field",
+	"array": "write the type of the elements and [], TEXT[]", "row": "write JSONB, or a column for each field", "struct": "write JSONB, or a column for each field",
+	"map": "write JSONB",
 }
 
 // typeNames are the accepted spellings that a misspelled type is compared with.
-var typeNames = []string{"BIGINT", "BOOLEAN", "DOUBLE PRECISION", "DOUBLE", "INTERVAL", "NUMERIC", "TEXT", "TIMESTAMPTZ"}
+var typeNames = []string{"BIGINT", "BOOLEAN", "BYTEA", "DATE", "DOUBLE PRECISION", "DOUBLE", "INTERVAL", "JSONB", "NUMERIC", "TEXT", "TIMESTAMPTZ"}
 
 // typeName reads the name of a type.
 func (p *parser) typeName() TypeName {
 	t := p.peek()
 	if t.kind != kindWord && t.kind != kindQuoted {
-		p.expected("a type: BIGINT, TEXT, BOOLEAN, DOUBLE PRECISION or TIMESTAMPTZ")
+		p.expected("a type: BIGINT, TEXT, BOOLEAN, DOUBLE PRECISION, NUMERIC, TIMESTAMPTZ, DATE, INTERVAL, JSONB or BYTEA")
 		return TypeName{At: t.at}
 	}
 	p.next()
@@ -73,11 +77,11 @@ func (p *parser) typeName() TypeName {
 	}
 	n := TypeName{Name: name, At: p.since(t.at)}
 	if open := p.peek(); open.punct("(") && name != "BOOLEAN" {
-		instead := "leave the length out"
-		if name == "NUMERIC" {
-			instead = "leave precision and scale out, and write round(x, scale) where it matters"
+		if name != "NUMERIC" {
+			p.unsupported(open.at, "%s takes no ( ): leave the length out", name)
 		}
-		p.unsupported(open.at, "%s takes no ( ): %s", name, instead)
+		p.precision(&n)
+		n.At = p.since(t.at)
 	}
 	if p.isPunct("[") {
 		p.next()
@@ -92,6 +96,33 @@ func (p *parser) typeName() TypeName {
 		}
 	}
 	return n
+}
+
+// precision reads the (precision [, scale]) of NUMERIC.
+func (p *parser) precision(n *TypeName) {
+	open := p.next().at
+	number := func(what string, least, most int) int {
+		minus := least < 0 && p.acceptOp("-")
+		t := p.peek()
+		v, err := strconv.Atoi(t.text)
+		if minus {
+			v = -v
+		}
+		if t.kind != kindInteger || err != nil || v < least || v > most {
+			p.failf(t.at, "the %s of NUMERIC is a number from %d to %d", what, least, most)
+			return 0
+		}
+		p.next()
+		return v
+	}
+	n.Precision = number("precision", 1, 1000)
+	if p.acceptPunct(",") {
+		n.Scale = number("scale", -1000, 1000)
+	}
+	p.closeParen(open, "or , ")
+	if p.isPunct("[") && n.Precision != 0 {
+		p.unsupported(p.peek().at, "an array of NUMERIC takes no precision: write NUMERIC[]")
+	}
 }
 
 // startsTypedLiteral reports whether a type name and a string come next: TIMESTAMPTZ '2026-01-01'.

@@ -172,17 +172,25 @@ func sameRow(a, b *batch.Batch, i int) bool {
 			}
 			continue
 		}
-		switch v.Type {
-		case dataflow.TypeText:
+		switch v.Type.Form() {
+		case dataflow.FormBytes:
 			if !bytes.Equal(v.Text(i), w.Text(i)) {
 				return false
 			}
-		case dataflow.TypeDouble:
+		case dataflow.FormFloat:
 			if math.Float64bits(v.Floats[i]) != math.Float64bits(w.Floats[i]) {
 				return false
 			}
-		case dataflow.TypeNumeric:
+		case dataflow.FormDecimal:
 			if v.Decs[i].Exponent != w.Decs[i].Exponent || v.Decs[i].Cmp(&w.Decs[i]) != 0 {
+				return false
+			}
+		case dataflow.FormInterval:
+			if v.Ivls[i] != w.Ivls[i] {
+				return false
+			}
+		case dataflow.FormList:
+			if !bytes.Equal(batch.AppendCell(nil, v, i), batch.AppendCell(nil, w, i)) {
 				return false
 			}
 		default:

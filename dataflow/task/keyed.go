@@ -454,7 +454,7 @@ func Shape(st *plan.Stage) state.Shape {
 		switch c.Type {
 		case dataflow.TypeBool:
 			s.KeyBytes += 2
-		case dataflow.TypeBigInt, dataflow.TypeTimestamp, dataflow.TypeDouble:
+		case dataflow.TypeBigInt, dataflow.TypeTimestamp, dataflow.TypeDate, dataflow.TypeDouble:
 			s.KeyBytes += fixedPart
 		default:
 			s.KeyBytes += textPart

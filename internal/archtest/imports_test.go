@@ -14,7 +14,7 @@ import (
 const module = "github.com/weirdb/weir/"
 
 // pure lists the packages below dataflow that have no I/O, clock or goroutine: see TestThePureHaveNoClockAndNoGoroutine.
-var pure = []string{"dataflow/batch", "dataflow/key", "dataflow/expr", "dataflow/agg", "dataflow/sql", "dataflow/plan", "dataflow/operator", "dataflow/coordinator"}
+var pure = []string{"dataflow/batch", "dataflow/key", "dataflow/jsonb", "dataflow/expr", "dataflow/agg", "dataflow/sql", "dataflow/plan", "dataflow/operator", "dataflow/coordinator"}
 
 // open lists the packages that everybody but the pure may import.
 var open = []string{"internal/vfs", "internal/phase", "internal/pause"}
@@ -25,7 +25,8 @@ var law = map[string][]string{
 	"dataflow":             {}, // the root package, and any below that has no rule of its own
 	"dataflow/batch":       {},
 	"dataflow/key":         {"dataflow/batch"},
-	"dataflow/expr":        {"dataflow/batch"},
+	"dataflow/jsonb":       {},
+	"dataflow/expr":        {"dataflow/batch", "dataflow/jsonb"},
 	"dataflow/agg":         {"dataflow/batch"},
 	"dataflow/sql":         {},
 	"dataflow/plan":        {"dataflow/batch", "dataflow/key", "dataflow/expr", "dataflow/agg", "dataflow/sql"},
@@ -55,7 +56,7 @@ var law = map[string][]string{
 	"node/resp":            {"internal/wire", "proto/weir/v1", "dataflow/batch", "dataflow/expr"},
 	"node/nodetest":        {"node", "proto/weir/v1", "internal/wire"},
 	"cmd":                  {"cmd", "node", "clients", "dataflow", "proto/weir/v1", "internal/wire", "internal/bench"},
-	"internal/wire":        {"proto/weir/v1", "dataflow/batch", "dataflow/expr"},
+	"internal/wire":        {"proto/weir/v1", "dataflow/batch", "dataflow/expr", "dataflow/jsonb"},
 	"internal/vfs":         {},
 	"internal/phase":       {},
 	"internal/pause":       {},

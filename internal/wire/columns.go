@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/batch"
+	"github.com/weirdb/weir/dataflow/expr"
 	weirv1 "github.com/weirdb/weir/proto/weir/v1"
 )
 
@@ -72,7 +73,7 @@ func DecodeColumns(schema dataflow.Schema, m *weirv1.ColumnBatch, field string) 
 func dataBytes(m *weirv1.ColumnBatch) int {
 	n := 0
 	for _, c := range m.GetColumns() {
-		n += len(c.GetTexts().GetData()) + len(c.GetNumerics().GetData())
+		n += len(c.GetTexts().GetData()) + len(c.GetNumerics().GetData()) + len(c.GetByteas().GetData())
 	}
 	return n
 }
@@ -106,7 +107,13 @@ func (d *columnDecoder) column(field string, c dataflow.Column, m *weirv1.Column
 	case *weirv1.ColumnData_Doubles:
 		ok = d.typed(field, c, dataflow.TypeDouble, len(vals.Doubles.GetValues())) && d.floats(v, vals.Doubles.GetValues())
 	case *weirv1.ColumnData_Texts:
-		ok = d.typed(field, c, dataflow.TypeText, len(vals.Texts.GetLengths())) && d.texts(field, c, v, vals.Texts)
+		got := dataflow.TypeText
+		if byText(c.Type) {
+			got = c.Type
+		}
+		ok = d.typed(field, c, got, len(vals.Texts.GetLengths())) && d.texts(field, c, v, vals.Texts)
+	case *weirv1.ColumnData_Byteas:
+		ok = d.typed(field, c, dataflow.TypeBytea, len(vals.Byteas.GetLengths())) && d.byteas(field, c, v, vals.Byteas)
 	case *weirv1.ColumnData_Numerics:
 		ok = d.typed(field, c, dataflow.TypeNumeric, len(vals.Numerics.GetLengths())) && d.numerics(field, c, v, vals.Numerics)
 	default:
@@ -230,6 +237,9 @@ func (d *columnDecoder) texts(field string, c dataflow.Column, v *batch.Vector, 
 	if !ok {
 		return false
 	}
+	if byText(c.Type) {
+		return d.parsed(c, v, offs, m.GetData())
+	}
 	v.Offs, v.Data = offs, m.GetData()
 	if textsValid(v) {
 		return true
@@ -240,6 +250,58 @@ func (d *columnDecoder) texts(field string, c dataflow.Column, v *batch.Vector, 
 		}
 	}
 	return true
+}
+
+// byText reports whether values of a type travel as text.
+func byText(t dataflow.Type) bool {
+	switch t {
+	case dataflow.TypeJSONB, dataflow.TypeInterval, dataflow.TypeDate:
+		return true
+	}
+	return t.Form() == dataflow.FormList
+}
+
+// parsed reads values that travel as text.
+func (d *columnDecoder) parsed(c dataflow.Column, v *batch.Vector, offs []uint32, data []byte) bool {
+	nulls := v.Nulls
+	*v = *batch.NewVector(c.Type, d.n)
+	size := 0
+	for i := range d.n {
+		if nulls.Get(i) {
+			v.AppendNull()
+			continue
+		}
+		msg := appendParsed(v, data[offs[i]:offs[i+1]])
+		if msg != "" {
+			d.bad.addCell(i, c.Name, "%s", msg)
+			v.AppendNull()
+			continue
+		}
+		if size += v.RowBytes(i); size > dataflow.MaxBatchBytes {
+			d.bad.addCell(i, c.Name, "the values up to here are over the limit of %d bytes per append", dataflow.MaxBatchBytes)
+			return false
+		}
+	}
+	return true
+}
+
+// appendParsed appends a value from its text, or says what is wrong with it.
+func appendParsed(v *batch.Vector, text []byte) string {
+	if v.Type == dataflow.TypeJSONB {
+		return appendJSONB(v, text)
+	}
+	x, err := expr.ParseValue(v.Type, string(text))
+	if err != nil {
+		return err.Error()
+	}
+	v.AppendValue(x)
+	return ""
+}
+
+func (d *columnDecoder) byteas(field string, c dataflow.Column, v *batch.Vector, m *weirv1.TextValues) bool {
+	offs, ok := d.offsets(field, c, v, m)
+	v.Offs, v.Data = offs, m.GetData()
+	return ok
 }
 
 // textsValid checks all texts of a vector at once: the whole is valid UTF-8 without NUL and no text begins inside a
@@ -283,7 +345,7 @@ func (d *columnDecoder) numerics(field string, c dataflow.Column, v *batch.Vecto
 		if v.IsNull(i) {
 			continue
 		}
-		n, msg := parseNumeric(string(m.GetData()[offs[i]:offs[i+1]]))
+		n, msg := parseNumericMod(c.Mod, string(m.GetData()[offs[i]:offs[i+1]]))
 		if msg != "" {
 			d.bad.addCell(i, c.Name, "%s", msg)
 			continue
@@ -303,14 +365,14 @@ func nullVector(t dataflow.Type, n int) *batch.Vector {
 }
 
 // vectorBytes is what a vector's values take by the measure of MaxBatchBytes: 8 bytes per fixed value, 4 and the text
-// per TEXT. A NUMERIC counts by its digits.
+// per TEXT, JSONB and BYTEA. A NUMERIC counts by its digits, an array by its elements.
 func vectorBytes(v *batch.Vector) int {
-	switch v.Type {
-	case dataflow.TypeText:
+	switch v.Type.Form() {
+	case dataflow.FormBytes:
 		return 4*(len(v.Offs)-1) + len(v.Data)
-	case dataflow.TypeNumeric:
+	case dataflow.FormDecimal, dataflow.FormList:
 		n := 0
-		for i := range v.Decs {
+		for i := range v.Len() {
 			n += v.RowBytes(i)
 		}
 		return n
@@ -368,12 +430,10 @@ func encodeColumn(c dataflow.Column, v *batch.Vector, from, to int) *weirv1.Colu
 		m.Values = &weirv1.ColumnData_Bigints{Bigints: &weirv1.Int64Values{Values: v.Ints[from:to]}}
 	case dataflow.TypeDouble:
 		m.Values = &weirv1.ColumnData_Doubles{Doubles: &weirv1.DoubleValues{Values: v.Floats[from:to]}}
-	case dataflow.TypeText:
-		t := &weirv1.TextValues{Data: v.Data[v.Offs[from]:v.Offs[to]], Lengths: make([]uint32, to-from)}
-		for i := range t.Lengths {
-			t.Lengths[i] = v.Offs[from+i+1] - v.Offs[from+i]
-		}
-		m.Values = &weirv1.ColumnData_Texts{Texts: t}
+	case dataflow.TypeText, dataflow.TypeJSONB:
+		m.Values = &weirv1.ColumnData_Texts{Texts: textValues(v, from, to)}
+	case dataflow.TypeBytea:
+		m.Values = &weirv1.ColumnData_Byteas{Byteas: textValues(v, from, to)}
 	case dataflow.TypeNumeric:
 		t := &weirv1.TextValues{Lengths: make([]uint32, to-from)}
 		for i := range t.Lengths {
@@ -385,6 +445,26 @@ func encodeColumn(c dataflow.Column, v *batch.Vector, from, to int) *weirv1.Colu
 			t.Lengths[i] = uint32(len(t.Data) - at)
 		}
 		m.Values = &weirv1.ColumnData_Numerics{Numerics: t}
+	default:
+		t := &weirv1.TextValues{Lengths: make([]uint32, to-from)}
+		for i := range t.Lengths {
+			if v.IsNull(from + i) {
+				continue
+			}
+			at := len(t.Data)
+			t.Data = append(t.Data, expr.FormatValue(v.Value(from+i))...)
+			t.Lengths[i] = uint32(len(t.Data) - at)
+		}
+		m.Values = &weirv1.ColumnData_Texts{Texts: t}
 	}
 	return m
+}
+
+// textValues returns the rows of a vector of texts or bytes. It shares their memory.
+func textValues(v *batch.Vector, from, to int) *weirv1.TextValues {
+	t := &weirv1.TextValues{Data: v.Data[v.Offs[from]:v.Offs[to]], Lengths: make([]uint32, to-from)}
+	for i := range t.Lengths {
+		t.Lengths[i] = v.Offs[from+i+1] - v.Offs[from+i]
+	}
+	return t
 }

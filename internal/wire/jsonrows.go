@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"encoding/base64"
 	"fmt"
 	"math"
 	"strconv"
@@ -15,7 +16,7 @@ const MaxJSONBytes = 2 * dataflow.MaxBatchBytes
 
 // DecodeJSONRows returns JSON rows as a batch that fits schema. The text is one object per row, separated by white space
 // (NDJSON), or one array of objects. A column that an object leaves out is NULL. BIGINT and NUMERIC may be numbers or
-// strings, TIMESTAMPTZ is a string, DOUBLE also takes "NaN", "Infinity" and "-Infinity".
+// strings, TIMESTAMPTZ, DATE and INTERVAL are strings, BYTEA is base64, JSONB any value, an array an array; DOUBLE also takes "NaN", "Infinity" and "-Infinity".
 //
 // Errors: ROW_INVALID with a violation per wrong value, TOO_LARGE, REQUEST_INVALID for no rows.
 func DecodeJSONRows(schema dataflow.Schema, text []byte) (*batch.Batch, error) {
@@ -80,6 +81,7 @@ type jsonDecoder struct {
 	cols   []*batch.Vector
 	seen   []int // the row in which a column was last set, plus 1
 	n      int   // complete rows
+	size   int   // of values that may be larger than their text
 	bad    violations
 }
 
@@ -123,12 +125,18 @@ func (d *jsonDecoder) object(s *jsonScanner) bool {
 		if !s.expect(':') {
 			return false
 		}
+		s.space()
+		from := s.i
 		kind, text := s.value()
 		if s.err != nil {
 			return false
 		}
 		if known {
-			d.set(col, kind, text)
+			d.set(col, kind, text, s.b[from:s.i])
+		}
+		if d.size > dataflow.MaxBatchBytes {
+			d.bad.addRow(d.n, "the rows up to here are over the limit of %d bytes per append", dataflow.MaxBatchBytes)
+			return false
 		}
 	}
 	for i, c := range d.schema {
@@ -143,8 +151,8 @@ func (d *jsonDecoder) object(s *jsonScanner) bool {
 	return true
 }
 
-// set appends the value of one column of the current row, or a NULL and a violation.
-func (d *jsonDecoder) set(col int, kind jsonKind, text []byte) {
+// set appends the value of one column of the current row, or a NULL and a violation. raw is its JSON text.
+func (d *jsonDecoder) set(col int, kind jsonKind, text, raw []byte) {
 	c, v := d.schema[col], d.cols[col]
 	if d.seen[col] == d.n+1 {
 		d.bad.addCell(d.n, c.Name, "column %s comes twice", c.Name)
@@ -158,9 +166,13 @@ func (d *jsonDecoder) set(col int, kind jsonKind, text []byte) {
 		v.AppendNull()
 		return
 	}
-	if msg := appendJSON(v, kind, text); msg != "" {
+	if msg := appendJSON(c, v, kind, text, raw); msg != "" {
 		d.bad.addCell(d.n, c.Name, "%s", msg)
 		v.AppendNull()
+		return
+	}
+	if c.Type == dataflow.TypeJSONB || c.Type.Form() == dataflow.FormList {
+		d.size += v.RowBytes(d.n)
 	}
 }
 
@@ -177,9 +189,14 @@ func (d *jsonDecoder) finish() (*batch.Batch, error) {
 }
 
 // appendJSON appends a value that is not null. It returns what is wrong with it, having appended nothing then.
-func appendJSON(v *batch.Vector, kind jsonKind, text []byte) string {
+func appendJSON(c dataflow.Column, v *batch.Vector, kind jsonKind, text, raw []byte) string {
 	wrong := func() string { return fmt.Sprintf("%s column, found %s", article(v.Type), kind) }
-	if kind == jsonObject || kind == jsonArray {
+	switch {
+	case v.Type == dataflow.TypeJSONB:
+		return appendJSONB(v, raw)
+	case v.Type.Form() == dataflow.FormList:
+		return appendJSONList(v, kind, text, raw)
+	case kind == jsonObject || kind == jsonArray:
 		return wrong()
 	}
 	switch v.Type {
@@ -211,11 +228,30 @@ func appendJSON(v *batch.Vector, kind jsonKind, text []byte) string {
 		if kind != jsonNumber && kind != jsonString {
 			return wrong()
 		}
-		n, msg := parseNumeric(string(text))
+		n, msg := parseNumericMod(c.Mod, string(text))
 		if msg != "" {
 			return msg
 		}
 		v.AppendDec(n)
+	case dataflow.TypeBytea:
+		if kind != jsonString {
+			return wrong() + "; write it as a string in base64"
+		}
+		b, err := base64.StdEncoding.Strict().DecodeString(string(text))
+		if err != nil {
+			return fmt.Sprintf("%s is not base64", quoteShort(string(text)))
+		}
+		v.AppendText(b)
+	case dataflow.TypeDate:
+		if kind != jsonString {
+			return wrong() + "; write it as a string, for example \"2026-11-29\""
+		}
+		return appendParsed(v, text)
+	case dataflow.TypeInterval:
+		if kind != jsonString {
+			return wrong() + "; write it as a string, for example \"1 day 02:03:04\""
+		}
+		return appendParsed(v, text)
 	case dataflow.TypeTimestamp:
 		if kind != jsonString {
 			return wrong() + "; write it as a string, for example \"2026-11-29T12:00:00Z\""

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/weirdb/weir/dataflow/jsonb"
 )
 
 // jsonKind is the kind of a JSON value.
@@ -22,9 +24,8 @@ func (k jsonKind) String() string {
 	return [...]string{"null", "a boolean", "a number", "a string", "an object", "an array"}[k]
 }
 
-// maxJSONDepth bounds nesting. Rows are flat, so anything deep is wrong in any case; the scanner skips it without
-// recursion.
-const maxJSONDepth = 64
+// maxJSONDepth bounds nesting: what a JSONB column takes. The scanner skips without recursion.
+const maxJSONDepth = jsonb.MaxDepth
 
 // jsonScanner reads JSON text strictly (RFC 8259) and without building trees. The first error sticks in err.
 type jsonScanner struct {

@@ -39,6 +39,18 @@ func parseNumeric(s string) (*apd.Decimal, string) {
 	return v.Dec, ""
 }
 
+// parseNumericMod reads a NUMERIC of a column with a precision and scale.
+func parseNumericMod(mod dataflow.NumericMod, s string) (*apd.Decimal, string) {
+	d, msg := parseNumeric(s)
+	if msg != "" || mod == (dataflow.NumericMod{}) {
+		return d, msg
+	}
+	if err := expr.FitNumeric(mod, d); err != nil {
+		return nil, err.Error()
+	}
+	return d, ""
+}
+
 // parseTimestamp reads a TIMESTAMPTZ in RFC 3339 or one of PostgreSQL's spellings, in microseconds since 1970 UTC, and
 // returns what is wrong with it, or "".
 func parseTimestamp(s string) (int64, string) {

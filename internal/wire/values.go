@@ -2,43 +2,36 @@ package wire
 
 import (
 	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/dataflow/expr"
 	weirv1 "github.com/weirdb/weir/proto/weir/v1"
 )
 
+// wireTypes is read only: the wire's name of each column type, by its number here.
+var wireTypes = [...]weirv1.Type{
+	dataflow.TypeBool: weirv1.Type_TYPE_BOOLEAN, dataflow.TypeBigInt: weirv1.Type_TYPE_BIGINT, dataflow.TypeDouble: weirv1.Type_TYPE_DOUBLE,
+	dataflow.TypeText: weirv1.Type_TYPE_TEXT, dataflow.TypeTimestamp: weirv1.Type_TYPE_TIMESTAMPTZ, dataflow.TypeNumeric: weirv1.Type_TYPE_NUMERIC,
+	dataflow.TypeJSONB: weirv1.Type_TYPE_JSONB, dataflow.TypeBytea: weirv1.Type_TYPE_BYTEA, dataflow.TypeInterval: weirv1.Type_TYPE_INTERVAL,
+	dataflow.TypeDate: weirv1.Type_TYPE_DATE, dataflow.TypeTextArray: weirv1.Type_TYPE_TEXT_ARRAY, dataflow.TypeBigIntArray: weirv1.Type_TYPE_BIGINT_ARRAY,
+	dataflow.TypeDoubleArray: weirv1.Type_TYPE_DOUBLE_ARRAY, dataflow.TypeBoolArray: weirv1.Type_TYPE_BOOLEAN_ARRAY,
+	dataflow.TypeTimestampArray: weirv1.Type_TYPE_TIMESTAMPTZ_ARRAY, dataflow.TypeNumericArray: weirv1.Type_TYPE_NUMERIC_ARRAY,
+	dataflow.TypeDateArray: weirv1.Type_TYPE_DATE_ARRAY, dataflow.TypeJSONBArray: weirv1.Type_TYPE_JSONB_ARRAY,
+	dataflow.TypeByteaArray: weirv1.Type_TYPE_BYTEA_ARRAY, dataflow.TypeIntervalArray: weirv1.Type_TYPE_INTERVAL_ARRAY,
+}
+
 // TypeOf returns the wire's name of a column type.
 func TypeOf(t dataflow.Type) weirv1.Type {
-	switch t {
-	case dataflow.TypeBool:
-		return weirv1.Type_TYPE_BOOLEAN
-	case dataflow.TypeBigInt:
-		return weirv1.Type_TYPE_BIGINT
-	case dataflow.TypeDouble:
-		return weirv1.Type_TYPE_DOUBLE
-	case dataflow.TypeText:
-		return weirv1.Type_TYPE_TEXT
-	case dataflow.TypeTimestamp:
-		return weirv1.Type_TYPE_TIMESTAMPTZ
-	case dataflow.TypeNumeric:
-		return weirv1.Type_TYPE_NUMERIC
+	if int(t) < len(wireTypes) {
+		return wireTypes[t]
 	}
 	return weirv1.Type_TYPE_UNSPECIFIED
 }
 
 // TypeFrom is the reverse of TypeOf; TypeUnknown for a type of a newer version.
 func TypeFrom(t weirv1.Type) dataflow.Type {
-	switch t {
-	case weirv1.Type_TYPE_BOOLEAN:
-		return dataflow.TypeBool
-	case weirv1.Type_TYPE_BIGINT:
-		return dataflow.TypeBigInt
-	case weirv1.Type_TYPE_DOUBLE:
-		return dataflow.TypeDouble
-	case weirv1.Type_TYPE_TEXT:
-		return dataflow.TypeText
-	case weirv1.Type_TYPE_TIMESTAMPTZ:
-		return dataflow.TypeTimestamp
-	case weirv1.Type_TYPE_NUMERIC:
-		return dataflow.TypeNumeric
+	for i, w := range wireTypes {
+		if w == t && t != weirv1.Type_TYPE_UNSPECIFIED {
+			return dataflow.Type(i)
+		}
 	}
 	return dataflow.TypeUnknown
 }
@@ -48,6 +41,10 @@ func Columns(s dataflow.Schema) []*weirv1.Column {
 	out := make([]*weirv1.Column, len(s))
 	for i, c := range s {
 		out[i] = &weirv1.Column{Name: c.Name, Type: TypeOf(c.Type), NotNull: c.NotNull}
+		if c.Mod != (dataflow.NumericMod{}) {
+			precision, scale := uint32(c.Mod.Precision), int32(c.Mod.Scale)
+			out[i].Precision, out[i].Scale = &precision, &scale
+		}
 	}
 	return out
 }
@@ -56,13 +53,14 @@ func Columns(s dataflow.Schema) []*weirv1.Column {
 func Schema(cols []*weirv1.Column) dataflow.Schema {
 	out := make(dataflow.Schema, len(cols))
 	for i, c := range cols {
-		out[i] = dataflow.Column{Name: c.GetName(), Type: TypeFrom(c.GetType()), NotNull: c.GetNotNull()}
+		out[i] = dataflow.Column{Name: c.GetName(), Type: TypeFrom(c.GetType()), NotNull: c.GetNotNull(),
+			Mod: dataflow.NumericMod{Precision: uint16(c.GetPrecision()), Scale: int16(c.GetScale())}}
 	}
 	return out
 }
 
 // Value returns v as a message. A value of TypeUnknown that is not NULL is a literal: text for the server to parse as
-// the column's type.
+// the column's type; so is one of a type without a kind of its own.
 func Value(v dataflow.Value) *weirv1.Value {
 	if v.Null {
 		return &weirv1.Value{}
@@ -80,6 +78,9 @@ func Value(v dataflow.Value) *weirv1.Value {
 		return &weirv1.Value{Kind: &weirv1.Value_Numeric{Numeric: v.Dec.Text('f')}}
 	case dataflow.TypeText:
 		return &weirv1.Value{Kind: &weirv1.Value_Text{Text: v.Str}}
+	case dataflow.TypeUnknown:
+	default:
+		return &weirv1.Value{Kind: &weirv1.Value_Literal{Literal: expr.FormatValue(v)}}
 	}
 	return &weirv1.Value{Kind: &weirv1.Value_Literal{Literal: v.Str}}
 }

@@ -2,6 +2,7 @@ package meta
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/weirdb/weir/dataflow"
@@ -14,7 +15,7 @@ import (
 func (d StreamDefinition) encode() *metav1.StreamDefinition {
 	out := &metav1.StreamDefinition{Name: d.Name, Options: encodeOptions(allStreamOptions(d.Options))}
 	for _, c := range d.Schema {
-		out.Columns = append(out.Columns, &metav1.Column{Name: c.Name, Type: uint32(c.Type), NotNull: c.NotNull})
+		out.Columns = append(out.Columns, &metav1.Column{Name: c.Name, Type: uint32(c.Type), NotNull: c.NotNull, Precision: uint32(c.Mod.Precision), Scale: int32(c.Mod.Scale)})
 	}
 	for _, i := range d.PartitionBy {
 		out.PartitionBy = append(out.PartitionBy, uint32(i))
@@ -33,10 +34,14 @@ func decodeStream(d *metav1.StreamDefinition) (*Stream, error) {
 		if !dataflow.ValidName(c.Name) || st.Schema.Index(c.Name) >= 0 {
 			return nil, dataflow.Errorf(dataflow.ReasonNameInvalid, "%q cannot name a column of stream %s", c.Name, st.Name)
 		}
-		if c.Type > uint32(dataflow.TypeNumeric) || t == dataflow.TypeUnknown {
+		if c.Type > uint32(dataflow.LastType) || t == dataflow.TypeUnknown {
 			return nil, dataflow.Errorf(dataflow.ReasonSQLType, "column %s of stream %s cannot have the type %s", c.Name, st.Name, t)
 		}
-		st.Schema = append(st.Schema, dataflow.Column{Name: c.Name, Type: t, NotNull: c.NotNull})
+		mod := dataflow.NumericMod{Precision: uint16(min(c.Precision, math.MaxUint16)), Scale: int16(max(min(c.Scale, math.MaxInt16), math.MinInt16))}
+		if !mod.Valid() || t != dataflow.TypeNumeric && mod != (dataflow.NumericMod{}) {
+			return nil, dataflow.Errorf(dataflow.ReasonSQLType, "column %s of stream %s cannot have the precision %d and scale %d", c.Name, st.Name, c.Precision, c.Scale)
+		}
+		st.Schema = append(st.Schema, dataflow.Column{Name: c.Name, Type: t, NotNull: c.NotNull, Mod: mod})
 	}
 	if len(st.Schema) == 0 {
 		return nil, dataflow.Errorf(dataflow.ReasonRequestInvalid, "stream %s has no columns", st.Name)

@@ -121,7 +121,7 @@ func positions(t *testing.T, s string) dataflow.Positions {
 }
 
 func definition(name string, a args) meta.StreamDefinition {
-	types := map[string]dataflow.Type{"text": dataflow.TypeText, "bigint": dataflow.TypeBigInt, "array": dataflow.TypeTextArray}
+	types := map[string]dataflow.Type{"text": dataflow.TypeText, "bigint": dataflow.TypeBigInt, "array": dataflow.LastType + 1}
 	def := meta.StreamDefinition{Name: name, Options: a.options()}
 	for c := range strings.SplitSeq(a["columns"], ",") {
 		if col, typ, ok := strings.Cut(c, ":"); ok {

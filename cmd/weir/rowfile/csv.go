@@ -135,7 +135,11 @@ func (r *csvReader) value(c dataflow.Column, field []byte, quoted bool) (dataflo
 			return dataflow.BigInt(n), nil
 		}
 	}
-	return expr.ParseValue(c.Type, string(field))
+	v, err := expr.ParseValue(c.Type, string(field))
+	if err == nil && c.Mod != (dataflow.NumericMod{}) {
+		err = expr.FitNumeric(c.Mod, v.Dec)
+	}
+	return v, err
 }
 
 // read reads the next record. Blank lines are passed over.

@@ -39,27 +39,73 @@ const (
 	// Microseconds since 1970-01-01T00:00:00Z.
 	Type_TYPE_TIMESTAMPTZ Type = 5
 	Type_TYPE_NUMERIC     Type = 6
+	// JSON in PostgreSQL's normal form.
+	Type_TYPE_JSONB Type = 7
+	// Any bytes.
+	Type_TYPE_BYTEA Type = 8
+	// Months, days and microseconds.
+	Type_TYPE_INTERVAL Type = 9
+	// A day of the calendar.
+	Type_TYPE_DATE              Type = 10
+	Type_TYPE_TEXT_ARRAY        Type = 11
+	Type_TYPE_BIGINT_ARRAY      Type = 12
+	Type_TYPE_DOUBLE_ARRAY      Type = 13
+	Type_TYPE_BOOLEAN_ARRAY     Type = 14
+	Type_TYPE_TIMESTAMPTZ_ARRAY Type = 15
+	Type_TYPE_NUMERIC_ARRAY     Type = 16
+	Type_TYPE_DATE_ARRAY        Type = 17
+	Type_TYPE_JSONB_ARRAY       Type = 18
+	Type_TYPE_BYTEA_ARRAY       Type = 19
+	Type_TYPE_INTERVAL_ARRAY    Type = 20
 )
 
 // Enum value maps for Type.
 var (
 	Type_name = map[int32]string{
-		0: "TYPE_UNSPECIFIED",
-		1: "TYPE_BOOLEAN",
-		2: "TYPE_BIGINT",
-		3: "TYPE_DOUBLE",
-		4: "TYPE_TEXT",
-		5: "TYPE_TIMESTAMPTZ",
-		6: "TYPE_NUMERIC",
+		0:  "TYPE_UNSPECIFIED",
+		1:  "TYPE_BOOLEAN",
+		2:  "TYPE_BIGINT",
+		3:  "TYPE_DOUBLE",
+		4:  "TYPE_TEXT",
+		5:  "TYPE_TIMESTAMPTZ",
+		6:  "TYPE_NUMERIC",
+		7:  "TYPE_JSONB",
+		8:  "TYPE_BYTEA",
+		9:  "TYPE_INTERVAL",
+		10: "TYPE_DATE",
+		11: "TYPE_TEXT_ARRAY",
+		12: "TYPE_BIGINT_ARRAY",
+		13: "TYPE_DOUBLE_ARRAY",
+		14: "TYPE_BOOLEAN_ARRAY",
+		15: "TYPE_TIMESTAMPTZ_ARRAY",
+		16: "TYPE_NUMERIC_ARRAY",
+		17: "TYPE_DATE_ARRAY",
+		18: "TYPE_JSONB_ARRAY",
+		19: "TYPE_BYTEA_ARRAY",
+		20: "TYPE_INTERVAL_ARRAY",
 	}
 	Type_value = map[string]int32{
-		"TYPE_UNSPECIFIED": 0,
-		"TYPE_BOOLEAN":     1,
-		"TYPE_BIGINT":      2,
-		"TYPE_DOUBLE":      3,
-		"TYPE_TEXT":        4,
-		"TYPE_TIMESTAMPTZ": 5,
-		"TYPE_NUMERIC":     6,
+		"TYPE_UNSPECIFIED":       0,
+		"TYPE_BOOLEAN":           1,
+		"TYPE_BIGINT":            2,
+		"TYPE_DOUBLE":            3,
+		"TYPE_TEXT":              4,
+		"TYPE_TIMESTAMPTZ":       5,
+		"TYPE_NUMERIC":           6,
+		"TYPE_JSONB":             7,
+		"TYPE_BYTEA":             8,
+		"TYPE_INTERVAL":          9,
+		"TYPE_DATE":              10,
+		"TYPE_TEXT_ARRAY":        11,
+		"TYPE_BIGINT_ARRAY":      12,
+		"TYPE_DOUBLE_ARRAY":      13,
+		"TYPE_BOOLEAN_ARRAY":     14,
+		"TYPE_TIMESTAMPTZ_ARRAY": 15,
+		"TYPE_NUMERIC_ARRAY":     16,
+		"TYPE_DATE_ARRAY":        17,
+		"TYPE_JSONB_ARRAY":       18,
+		"TYPE_BYTEA_ARRAY":       19,
+		"TYPE_INTERVAL_ARRAY":    20,
 	}
 )
 
@@ -311,10 +357,13 @@ func (Guarantee) EnumDescriptor() ([]byte, []int) {
 
 // Column is one named, typed column.
 type Column struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Type          Type                   `protobuf:"varint,2,opt,name=type,proto3,enum=weir.v1.Type" json:"type,omitempty"`
-	NotNull       bool                   `protobuf:"varint,3,opt,name=not_null,json=notNull,proto3" json:"not_null,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Name    string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Type    Type                   `protobuf:"varint,2,opt,name=type,proto3,enum=weir.v1.Type" json:"type,omitempty"`
+	NotNull bool                   `protobuf:"varint,3,opt,name=not_null,json=notNull,proto3" json:"not_null,omitempty"`
+	// Of NUMERIC(precision, scale), whose values are rounded to the scale. Unset for plain NUMERIC and other types.
+	Precision     *uint32 `protobuf:"varint,4,opt,name=precision,proto3,oneof" json:"precision,omitempty"`
+	Scale         *int32  `protobuf:"zigzag32,5,opt,name=scale,proto3,oneof" json:"scale,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -368,6 +417,20 @@ func (x *Column) GetNotNull() bool {
 		return x.NotNull
 	}
 	return false
+}
+
+func (x *Column) GetPrecision() uint32 {
+	if x != nil && x.Precision != nil {
+		return *x.Precision
+	}
+	return 0
+}
+
+func (x *Column) GetScale() int32 {
+	if x != nil && x.Scale != nil {
+		return *x.Scale
+	}
+	return 0
 }
 
 // Value is one typed scalar, used in keys. With nothing set it is NULL.
@@ -650,6 +713,7 @@ type ColumnData struct {
 	//	*ColumnData_Texts
 	//	*ColumnData_Timestamps
 	//	*ColumnData_Numerics
+	//	*ColumnData_Byteas
 	Values        isColumnData_Values `protobuf_oneof:"values"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -760,6 +824,15 @@ func (x *ColumnData) GetNumerics() *TextValues {
 	return nil
 }
 
+func (x *ColumnData) GetByteas() *TextValues {
+	if x != nil {
+		if x, ok := x.Values.(*ColumnData_Byteas); ok {
+			return x.Byteas
+		}
+	}
+	return nil
+}
+
 type isColumnData_Values interface {
 	isColumnData_Values()
 }
@@ -777,6 +850,7 @@ type ColumnData_Doubles struct {
 }
 
 type ColumnData_Texts struct {
+	// TEXT; JSON text for JSONB; for INTERVAL, DATE and arrays their text in SQL: 1 day 02:03:04, 2026-11-29, {1,2,NULL}.
 	Texts *TextValues `protobuf:"bytes,6,opt,name=texts,proto3,oneof"`
 }
 
@@ -790,6 +864,11 @@ type ColumnData_Numerics struct {
 	Numerics *TextValues `protobuf:"bytes,8,opt,name=numerics,proto3,oneof"`
 }
 
+type ColumnData_Byteas struct {
+	// BYTEA, end to end like texts: any bytes.
+	Byteas *TextValues `protobuf:"bytes,9,opt,name=byteas,proto3,oneof"`
+}
+
 func (*ColumnData_Booleans) isColumnData_Values() {}
 
 func (*ColumnData_Bigints) isColumnData_Values() {}
@@ -801,6 +880,8 @@ func (*ColumnData_Texts) isColumnData_Values() {}
 func (*ColumnData_Timestamps) isColumnData_Values() {}
 
 func (*ColumnData_Numerics) isColumnData_Values() {}
+
+func (*ColumnData_Byteas) isColumnData_Values() {}
 
 // BoolValues holds BOOLEAN values.
 type BoolValues struct {
@@ -1267,11 +1348,16 @@ var File_weir_v1_common_proto protoreflect.FileDescriptor
 
 const file_weir_v1_common_proto_rawDesc = "" +
 	"\n" +
-	"\x14weir/v1/common.proto\x12\aweir.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"Z\n" +
+	"\x14weir/v1/common.proto\x12\aweir.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb0\x01\n" +
 	"\x06Column\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12!\n" +
 	"\x04type\x18\x02 \x01(\x0e2\r.weir.v1.TypeR\x04type\x12\x19\n" +
-	"\bnot_null\x18\x03 \x01(\bR\anotNull\"\xda\x01\n" +
+	"\bnot_null\x18\x03 \x01(\bR\anotNull\x12!\n" +
+	"\tprecision\x18\x04 \x01(\rH\x00R\tprecision\x88\x01\x01\x12\x19\n" +
+	"\x05scale\x18\x05 \x01(\x11H\x01R\x05scale\x88\x01\x01B\f\n" +
+	"\n" +
+	"_precisionB\b\n" +
+	"\x06_scale\"\xda\x01\n" +
 	"\x05Value\x12\x1a\n" +
 	"\aboolean\x18\x01 \x01(\bH\x00R\aboolean\x12\x18\n" +
 	"\x06bigint\x18\x02 \x01(\x03H\x00R\x06bigint\x12\x18\n" +
@@ -1285,7 +1371,7 @@ const file_weir_v1_common_proto_rawDesc = "" +
 	"\x06values\x18\x01 \x03(\v2\x0e.weir.v1.ValueR\x06values\"P\n" +
 	"\vColumnBatch\x12\x12\n" +
 	"\x04rows\x18\x01 \x01(\rR\x04rows\x12-\n" +
-	"\acolumns\x18\x02 \x03(\v2\x13.weir.v1.ColumnDataR\acolumns\"\xf0\x02\n" +
+	"\acolumns\x18\x02 \x03(\v2\x13.weir.v1.ColumnDataR\acolumns\"\x9f\x03\n" +
 	"\n" +
 	"ColumnData\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
@@ -1297,7 +1383,8 @@ const file_weir_v1_common_proto_rawDesc = "" +
 	"\n" +
 	"timestamps\x18\a \x01(\v2\x14.weir.v1.Int64ValuesH\x00R\n" +
 	"timestamps\x121\n" +
-	"\bnumerics\x18\b \x01(\v2\x13.weir.v1.TextValuesH\x00R\bnumericsB\b\n" +
+	"\bnumerics\x18\b \x01(\v2\x13.weir.v1.TextValuesH\x00R\bnumerics\x12-\n" +
+	"\x06byteas\x18\t \x01(\v2\x13.weir.v1.TextValuesH\x00R\x06byteasB\b\n" +
 	"\x06values\"$\n" +
 	"\n" +
 	"BoolValues\x12\x16\n" +
@@ -1337,7 +1424,7 @@ const file_weir_v1_common_proto_rawDesc = "" +
 	"\x04role\x18\x11 \x01(\tR\x04role\x12=\n" +
 	"\x0epipeline_state\x18\x12 \x01(\x0e2\x16.weir.v1.PipelineStateR\rpipelineState\x12!\n" +
 	"\fskipped_rows\x18\x13 \x01(\x04R\vskippedRows\x12\x14\n" +
-	"\x05token\x18\x14 \x01(\tR\x05token*\x87\x01\n" +
+	"\x05token\x18\x14 \x01(\tR\x05token*\xb2\x03\n" +
 	"\x04Type\x12\x14\n" +
 	"\x10TYPE_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fTYPE_BOOLEAN\x10\x01\x12\x0f\n" +
@@ -1345,7 +1432,24 @@ const file_weir_v1_common_proto_rawDesc = "" +
 	"\vTYPE_DOUBLE\x10\x03\x12\r\n" +
 	"\tTYPE_TEXT\x10\x04\x12\x14\n" +
 	"\x10TYPE_TIMESTAMPTZ\x10\x05\x12\x10\n" +
-	"\fTYPE_NUMERIC\x10\x06*F\n" +
+	"\fTYPE_NUMERIC\x10\x06\x12\x0e\n" +
+	"\n" +
+	"TYPE_JSONB\x10\a\x12\x0e\n" +
+	"\n" +
+	"TYPE_BYTEA\x10\b\x12\x11\n" +
+	"\rTYPE_INTERVAL\x10\t\x12\r\n" +
+	"\tTYPE_DATE\x10\n" +
+	"\x12\x13\n" +
+	"\x0fTYPE_TEXT_ARRAY\x10\v\x12\x15\n" +
+	"\x11TYPE_BIGINT_ARRAY\x10\f\x12\x15\n" +
+	"\x11TYPE_DOUBLE_ARRAY\x10\r\x12\x16\n" +
+	"\x12TYPE_BOOLEAN_ARRAY\x10\x0e\x12\x1a\n" +
+	"\x16TYPE_TIMESTAMPTZ_ARRAY\x10\x0f\x12\x16\n" +
+	"\x12TYPE_NUMERIC_ARRAY\x10\x10\x12\x13\n" +
+	"\x0fTYPE_DATE_ARRAY\x10\x11\x12\x14\n" +
+	"\x10TYPE_JSONB_ARRAY\x10\x12\x12\x14\n" +
+	"\x10TYPE_BYTEA_ARRAY\x10\x13\x12\x17\n" +
+	"\x13TYPE_INTERVAL_ARRAY\x10\x14*F\n" +
 	"\x04Read\x12\x14\n" +
 	"\x10READ_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eREAD_COMMITTED\x10\x01\x12\x14\n" +
@@ -1410,17 +1514,18 @@ var file_weir_v1_common_proto_depIdxs = []int32{
 	13, // 6: weir.v1.ColumnData.texts:type_name -> weir.v1.TextValues
 	11, // 7: weir.v1.ColumnData.timestamps:type_name -> weir.v1.Int64Values
 	13, // 8: weir.v1.ColumnData.numerics:type_name -> weir.v1.TextValues
-	4,  // 9: weir.v1.Cut.guarantee:type_name -> weir.v1.Guarantee
-	16, // 10: weir.v1.Cut.triggered_at:type_name -> google.protobuf.Timestamp
-	16, // 11: weir.v1.Cut.committed_at:type_name -> google.protobuf.Timestamp
-	14, // 12: weir.v1.Cut.positions:type_name -> weir.v1.Position
-	16, // 13: weir.v1.Cut.watermark:type_name -> google.protobuf.Timestamp
-	3,  // 14: weir.v1.Cut.pipeline_state:type_name -> weir.v1.PipelineState
-	15, // [15:15] is the sub-list for method output_type
-	15, // [15:15] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	13, // 9: weir.v1.ColumnData.byteas:type_name -> weir.v1.TextValues
+	4,  // 10: weir.v1.Cut.guarantee:type_name -> weir.v1.Guarantee
+	16, // 11: weir.v1.Cut.triggered_at:type_name -> google.protobuf.Timestamp
+	16, // 12: weir.v1.Cut.committed_at:type_name -> google.protobuf.Timestamp
+	14, // 13: weir.v1.Cut.positions:type_name -> weir.v1.Position
+	16, // 14: weir.v1.Cut.watermark:type_name -> google.protobuf.Timestamp
+	3,  // 15: weir.v1.Cut.pipeline_state:type_name -> weir.v1.PipelineState
+	16, // [16:16] is the sub-list for method output_type
+	16, // [16:16] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_weir_v1_common_proto_init() }
@@ -1428,6 +1533,7 @@ func file_weir_v1_common_proto_init() {
 	if File_weir_v1_common_proto != nil {
 		return
 	}
+	file_weir_v1_common_proto_msgTypes[0].OneofWrappers = []any{}
 	file_weir_v1_common_proto_msgTypes[1].OneofWrappers = []any{
 		(*Value_Boolean)(nil),
 		(*Value_Bigint)(nil),
@@ -1444,6 +1550,7 @@ func file_weir_v1_common_proto_init() {
 		(*ColumnData_Texts)(nil),
 		(*ColumnData_Timestamps)(nil),
 		(*ColumnData_Numerics)(nil),
+		(*ColumnData_Byteas)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

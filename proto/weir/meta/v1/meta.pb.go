@@ -504,10 +504,13 @@ func (x *Bootstrap) GetShards() uint32 {
 }
 
 type Column struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Type          uint32                 `protobuf:"varint,2,opt,name=type,proto3" json:"type,omitempty"`
-	NotNull       bool                   `protobuf:"varint,3,opt,name=not_null,json=notNull,proto3" json:"not_null,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Name    string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Type    uint32                 `protobuf:"varint,2,opt,name=type,proto3" json:"type,omitempty"`
+	NotNull bool                   `protobuf:"varint,3,opt,name=not_null,json=notNull,proto3" json:"not_null,omitempty"`
+	// Of NUMERIC(precision, scale); both 0 for plain NUMERIC and other types.
+	Precision     uint32 `protobuf:"varint,4,opt,name=precision,proto3" json:"precision,omitempty"`
+	Scale         int32  `protobuf:"zigzag32,5,opt,name=scale,proto3" json:"scale,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -561,6 +564,20 @@ func (x *Column) GetNotNull() bool {
 		return x.NotNull
 	}
 	return false
+}
+
+func (x *Column) GetPrecision() uint32 {
+	if x != nil {
+		return x.Precision
+	}
+	return 0
+}
+
+func (x *Column) GetScale() int32 {
+	if x != nil {
+		return x.Scale
+	}
+	return 0
 }
 
 type Option struct {
@@ -2666,11 +2683,13 @@ const file_weir_meta_v1_meta_proto_rawDesc = "" +
 	"\tBootstrap\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x16\n" +
-	"\x06shards\x18\x02 \x01(\rR\x06shards\"K\n" +
+	"\x06shards\x18\x02 \x01(\rR\x06shards\"\x7f\n" +
 	"\x06Column\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\rR\x04type\x12\x19\n" +
-	"\bnot_null\x18\x03 \x01(\bR\anotNull\"2\n" +
+	"\bnot_null\x18\x03 \x01(\bR\anotNull\x12\x1c\n" +
+	"\tprecision\x18\x04 \x01(\rR\tprecision\x12\x14\n" +
+	"\x05scale\x18\x05 \x01(\x11R\x05scale\"2\n" +
 	"\x06Option\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\"\xa9\x01\n" +
