@@ -107,6 +107,54 @@ func TestTablesThatDoNotFitIntoTheMemoryAreExact(t *testing.T) {
 	}
 }
 
+// TestLargeTablesAreUsedWhileTheyAreFilled starts again, by a restart or a recovery, with tables that are too large to be
+// filled before the tasks start, and changes and reads them at once.
+func TestLargeTablesAreUsedWhileTheyAreFilled(t *testing.T) {
+	const keys = 30_000
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 2))
+	n := nodetest.Open(t, nodetest.Options{})
+	n.Deploy("p", narrow)
+	m := narrowModel{counts: map[string]int{}, latest: map[string]string{}}
+	feed := func(count int, key func(i int) int) {
+		var tokens []string
+		for at := 0; at < count; at += 2000 {
+			var rows []string
+			for i := range 2000 {
+				k, v := fmt.Sprintf("key %d", key(at+i)), strconv.Itoa(rng.IntN(1000))
+				rows = append(rows, fmt.Sprintf(`{"k":%q,"v":%q}`, k, v))
+				m.counts[k]++
+				m.latest[k] = max(m.latest[k], v)
+			}
+			tokens = append(tokens, n.Append("s", rows...))
+		}
+		for _, token := range tokens {
+			n.WaitProcessed(token)
+		}
+	}
+	feed(keys, func(i int) int { return i })
+	for round := range 4 {
+		n.Checkpoint("p")
+		before := n.Pipeline("p").GetIncarnation()
+		if round%2 == 0 {
+			n.Close()
+			if err := n.Reopen(); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			n.CrashDataflow("p")
+		}
+		for n.Pipeline("p").GetIncarnation() == before {
+			n.WaitState("p", weirv1.PipelineState_PIPELINE_STATE_RUNNING)
+		}
+		feed(4000, func(int) int { return rng.IntN(keys) })
+		for name, want := range m.tables() {
+			wantSameRows(t, n, name, nodetest.Live, want)
+		}
+	}
+}
+
 // wantSameRows compares a table of p with what it should hold, and shows the first difference.
 func wantSameRows(t *testing.T, n *nodetest.Node, table string, isolation nodetest.Isolation, want []string) {
 	t.Helper()

@@ -27,13 +27,6 @@ func (t *Table) Complete() bool {
 	return !t.mu.incomplete
 }
 
-// SetIncomplete says that there are keys which were not loaded.
-func (t *Table) SetIncomplete() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.mu.incomplete = true
-}
-
 // Committed says that the cut can be read: what the table had frozen for it, and for older attempts, can be evicted from now
 // on, and is to be looked up in this cut or a newer one.
 func (t *Table) Committed(id dataflow.CheckpointID) {
@@ -55,6 +48,41 @@ func (t *Table) Base() dataflow.CheckpointID {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.mu.committed
+}
+
+// BeginFill says that the table, which is empty, is to be filled from a cut while it is used: what it does not know is looked
+// up there until EndFill.
+func (t *Table) BeginFill() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.mu.incomplete, t.slots.keepAbsent = true, true
+}
+
+// Fill puts entries of the cut into the table that it knows nothing of: not those that have been changed since. Of a key that
+// comes several times the first entry counts; a nil value says that the cut does not have the key. It reports whether the
+// table is to be filled on: not when memory is short. Entries are copied.
+func (t *Table) Fill(entries []Entry) (goOn bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, e := range entries {
+		if t.mu.closed || !t.slots.keepAbsent {
+			return false
+		}
+		t.loadLocked(e.Key, e.Val)
+	}
+	t.countLocked()
+	return !t.budget.Exceeded()
+}
+
+// EndFill ends what BeginFill has begun. all says that every entry of the cut was given to Fill, and that it has never said
+// to stop.
+func (t *Table) EndFill(all bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.slots.keepAbsent && all {
+		t.mu.incomplete = false
+	}
+	t.slots.keepAbsent = false
 }
 
 // Missing appends to dst the numbers of those of the keys whose value the table does not know: they are to be looked up in
@@ -117,7 +145,7 @@ func (t *Table) evictLocked(part int) (evicted int) {
 		switch {
 		case p.heldBy(held, pos):
 			needed++
-		case head&headPresent == 0: // a leftover
+		case head&headPresent == 0: // a leftover, or of a table that was being filled
 		case (pos^int(t.mu.turn))&1 == 0:
 			needed++
 		default:
@@ -126,10 +154,12 @@ func (t *Table) evictLocked(part int) (evicted int) {
 		}
 	}
 	t.mu.turn++
-	if evicted == 0 && p.used == needed {
+	if evicted == 0 && (p.used == needed || t.slots.keepAbsent) {
 		return 0
 	}
-	t.mu.incomplete = t.mu.incomplete || evicted > 0
+	if evicted > 0 {
+		t.mu.incomplete, t.slots.keepAbsent = true, false // a table that is being filled is not filled on
+	}
 	t.mu.keys -= evicted
 	t.budget.evicted.Add(uint64(evicted))
 	t.rehashLocked(part, max(16, needed*9/5+1), drop)
@@ -157,7 +187,7 @@ func (t *Table) neededLocked(part int) (n int) {
 	p := &t.mu.parts[part]
 	held := t.bitmapsLocked(part)
 	for pos := range p.capacity {
-		if head := p.mem.bytes[pos*t.slots.size]; head&headPresent != 0 || head != 0 && p.heldBy(held, pos) {
+		if head := p.mem.bytes[pos*t.slots.size]; head&headPresent != 0 || head != 0 && (t.slots.keepAbsent || p.heldBy(held, pos)) {
 			n++
 		}
 	}

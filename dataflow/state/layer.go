@@ -112,13 +112,14 @@ func fold(layers []*layer) *layer {
 		newer := layers[i+1:]
 		for _, r := range layers[i].runs {
 			rb := b.run(r.stage)
-			r.each(func(hash uint64, raw []byte, key []byte) {
+			r.each(func(hash uint64, raw []byte, e rawEntry) bool {
 				for _, n := range newer {
-					if _, found := n.get(r.stage, hash, key); found {
-						return
+					if _, found := n.get(r.stage, hash, e.key); found {
+						return true
 					}
 				}
 				b.add(rb, hash, raw)
+				return true
 			})
 		}
 	}

@@ -64,16 +64,18 @@ func (r *run) get(hash uint64, key []byte) (val []byte, found bool) {
 	return nil, false
 }
 
-// each calls fn for every entry, in the order of the index.
-func (r *run) each(fn func(hash uint64, raw, key []byte)) {
+// each calls fn for every entry, in the order of the index, until it returns false; then each does.
+func (r *run) each(fn func(hash uint64, raw []byte, e rawEntry) bool) bool {
 	for _, at := range r.index {
 		if at == 0 {
 			continue
 		}
-		raw := r.raw(at - 1)
 		e := r.entry(at - 1)
-		fn(dataflow.HashKey(e.key), raw[:e.size], e.key)
+		if !fn(dataflow.HashKey(e.key), r.raw(at - 1)[:e.size], e) {
+			return false
+		}
 	}
+	return true
 }
 
 // sorted returns the places of the entries by key.

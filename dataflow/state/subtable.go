@@ -108,6 +108,8 @@ type slots struct {
 	value  int // length of every value in a slot; 0 = values are in the slab
 	size   int // of a slot
 	slab   slab
+	// keepAbsent lets no rehash drop an absent slot: it says that what the table is being filled from is out of date.
+	keepAbsent bool
 }
 
 // cellSize is what a value that is in the slab takes in its slot.
@@ -277,7 +279,7 @@ func (s *subtable) rehash(l *slots, capacity int, held [][]uint64, drop []uint64
 			l.remove(from)
 			l.dropKey(from)
 			continue
-		case !old.heldBy(was, pos):
+		case !l.keepAbsent && !old.heldBy(was, pos):
 			l.dropKey(from)
 			continue
 		}

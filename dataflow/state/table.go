@@ -234,26 +234,30 @@ func (t *Table) rehashLocked(part, capacity int, drop []uint64) {
 	t.countLocked()
 }
 
-// Load puts a committed value into the table: the key is unchanged afterwards. It is for start-up, before the first
-// Change. key and val are copied. It reports whether the budget has room for more: if not, and there is more, call
-// SetIncomplete.
-func (t *Table) Load(key, val []byte) (room bool) {
-	hash := dataflow.HashKey(key)
+// Load puts a committed value into the table: the key is unchanged afterwards. It is for a table that is not used yet; Fill
+// is for one that is. key and val are copied.
+func (t *Table) Load(key, val []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.loadLocked(key, val)
+}
+
+// loadLocked is Load unless the table knows something of the key.
+func (t *Table) loadLocked(key, val []byte) {
+	hash := dataflow.HashKey(key)
 	part := partOf(hash)
 	p := &t.mu.parts[part]
 	if (p.used+1)*loadDen > p.capacity*loadNum {
 		t.makeRoomLocked(part)
 	}
 	pos, found := p.find(&t.slots, hash, key)
-	slot := p.slot(&t.slots, pos)
-	if !found {
-		t.slots.setKey(slot, hash, key)
-		p.used++
+	if found {
+		return
 	}
+	slot := p.slot(&t.slots, pos)
+	t.slots.setKey(slot, hash, key)
+	p.used++
 	Slot{t: t, bytes: slot}.Set(val)
-	return !t.budget.Exceeded()
 }
 
 // Answer says what a table knows of a key.

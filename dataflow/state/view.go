@@ -56,11 +56,34 @@ func (v *View) Get(stage dataflow.StageID, key, dst []byte) ([]byte, bool, error
 	return dst, true, corrupt(closer.Close())
 }
 
+// Each passes the entries of a stage to fn, in no particular order and without sorting anything. Of a key that comes several
+// times the first entry counts; a nil value says that the key is not there. It ends when fn returns false. What is passed to
+// fn is good until it returns. Errors: CORRUPT, SHUTTING_DOWN.
+func (v *View) Each(stage dataflow.StageID, fn func(key, val []byte) bool) error {
+	for _, l := range v.layers {
+		if r := l.run(stage); r != nil && !r.each(func(_ uint64, _ []byte, e rawEntry) bool { return fn(e.key, e.val) }) {
+			return nil
+		}
+	}
+	it := v.iter(stage, nil, nil, nil)
+	for it.Next() {
+		if !fn(it.Key(), it.Value()) {
+			break
+		}
+	}
+	return it.Close()
+}
+
 // Iter walks the keys of a stage with lo ≤ key < hi in ascending order; a nil hi is no bound. The bounds may be reused
 // when it returns. The iterator is for one goroutine; the view lives until it is closed, also when released before.
 func (v *View) Iter(stage dataflow.StageID, lo, hi []byte) *Iter {
+	return v.iter(stage, v.layers, lo, hi)
+}
+
+// iter is Iter with some of the view's layers.
+func (v *View) iter(stage dataflow.StageID, layers []*layer, lo, hi []byte) *Iter {
 	v.refs.Add(1)
-	it := &Iter{v: v, m: newMerger(v.layers, stage, lo, hi)}
+	it := &Iter{v: v, m: newMerger(layers, stage, lo, hi)}
 	if v.snap == nil || hi != nil && bytes.Compare(lo, hi) >= 0 {
 		return it
 	}

@@ -165,5 +165,6 @@ func (r *Running) Processed(ctx context.Context, want dataflow.Positions) (dataf
 func (r *Running) stop() {
 	r.Run.Stop()
 	r.covered.stop()
+	r.stopFilling()
 	r.closeTables()
 }

@@ -86,6 +86,7 @@ type Running struct {
 	view        func(dataflow.ShardID, dataflow.CheckpointID) (*state.View, error)
 	onError     dataflow.OnError // what the tasks were started with
 	covered     coverage
+	fillers     fillers
 	end         func(dataflow.StreamShard) dataflow.Offset // where the rows end that the tasks read
 }
 
@@ -234,7 +235,7 @@ func (w *Worker) Start(ctx context.Context, uid dataflow.PipelineUID, inc datafl
 		}
 	}
 	began := time.Now()
-	keys, err := w.load(ctx, uid, inc, base, run)
+	keys, large, err := w.load(ctx, uid, inc, base, run)
 	if err != nil {
 		run.closeTables()
 		return err
@@ -267,9 +268,13 @@ func (w *Worker) Start(ctx context.Context, uid dataflow.PipelineUID, inc datafl
 		cfg.SkipRows[row] = struct{}{}
 	}
 	if run.Run, err = task.Start(cfg); err != nil {
+		for _, f := range large {
+			f.view.Release()
+		}
 		run.closeTables()
 		return err
 	}
+	run.fillOn(large, w.cfg.Logger.With("pipeline", p.Name))
 	if !w.register(uid, run) {
 		run.stop()
 		return stale(uid, inc)
@@ -352,48 +357,6 @@ func (w *Worker) startOf(base *dataflow.CheckpointCommit, streams map[string]dat
 		}
 	}
 	return start
-}
-
-// load fences older incarnations in every shard's log, waits until the base can be read there, and fills the tables.
-func (w *Worker) load(ctx context.Context, uid dataflow.PipelineUID, inc dataflow.Incarnation, base *dataflow.CheckpointCommit, run *Running) (keys int64, err error) {
-	g, ctx := errgroup.WithContext(ctx)
-	counts := make([]int64, len(w.cfg.Shards))
-	for i, s := range w.cfg.Shards {
-		g.Go(func() error {
-			ref := dataflow.DeltaRef{Incarnation: base.Incarnation, Seq: base.Shard(s.ID).Seq}
-			if err := s.Log.BeginIncarnation(ctx, uid, inc, ref); err != nil {
-				return fmt.Errorf("begin incarnation %d on shard %d: %w", inc, s.ID, err)
-			}
-			view, err := s.Replica.Await(ctx, uid, base.ID)
-			if err != nil {
-				return fmt.Errorf("open the base %d on shard %d: %w", base.ID, s.ID, err)
-			}
-			defer view.Release()
-			for _, stage := range run.Plan.Stages {
-				t := run.Table(stage.ID, s.ID)
-				t.Committed(base.ID)
-				it := view.Iter(stage.ID, nil, nil)
-				for it.Next() {
-					if !t.Load(it.Key(), it.Value()) {
-						t.SetIncomplete() // the others are looked up when they are needed
-						break
-					}
-					if counts[i]++; counts[i]%4096 == 0 && ctx.Err() != nil {
-						break
-					}
-				}
-				if err := errors.Join(it.Close(), ctx.Err()); err != nil {
-					return fmt.Errorf("load stage %d on shard %d: %w", stage.ID, s.ID, err)
-				}
-			}
-			return nil
-		})
-	}
-	err = g.Wait()
-	for _, n := range counts {
-		keys += n
-	}
-	return keys, err
 }
 
 // failure turns the end of a run into the coordinator's event. What fails again at every try, such as a row that an

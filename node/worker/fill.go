@@ -1,0 +1,162 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/dataflow/state"
+)
+
+const (
+	// fillFirst is how many entries of a table are filled in before its tasks start. Small tables are whole then. The others
+	// are filled while the tasks run, which look up what is not there yet: so a start does not wait for large tables.
+	fillFirst = 4096
+	// fillBatch is how many entries are filled in under one hold of a table's lock.
+	fillBatch = 256
+)
+
+// filling is a table that is being filled from its shard's base.
+type filling struct {
+	table *state.Table
+	stage dataflow.StageID
+	shard dataflow.ShardID
+	view  *state.View
+}
+
+// fill puts up to limit entries into the table, 0 = all, and says how many there were.
+func (f *filling) fill(ctx context.Context, limit int) (n int, err error) {
+	var batch []state.Entry
+	var arena []byte
+	copied := func(b []byte) []byte {
+		if b == nil {
+			return nil
+		}
+		at := len(arena)
+		arena = append(arena, b...)
+		return arena[at:len(arena):len(arena)]
+	}
+	all := true
+	flush := func() bool {
+		goOn := f.table.Fill(batch) && ctx.Err() == nil
+		batch, arena = batch[:0], arena[:0]
+		return goOn
+	}
+	err = f.view.Each(f.stage, func(key, val []byte) bool {
+		if limit > 0 && n == limit {
+			all = false
+			return false
+		}
+		n++
+		if batch = append(batch, state.Entry{Key: copied(key), Val: copied(val)}); len(batch) == fillBatch {
+			all = flush()
+		}
+		return all
+	})
+	all = flush() && all && err == nil
+	if limit == 0 || all {
+		f.table.EndFill(all)
+	}
+	return n, errors.Join(err, ctx.Err())
+}
+
+// fillers fill the tables of a run while its tasks work.
+type fillers struct {
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+}
+
+// load fences older incarnations in every shard's log, waits until the base can be read there, and fills small tables and the
+// beginning of large ones. It returns the tables that are to be filled on.
+func (w *Worker) load(ctx context.Context, uid dataflow.PipelineUID, inc dataflow.Incarnation, base *dataflow.CheckpointCommit, run *Running) (keys int, large []*filling, err error) {
+	g, ctx := errgroup.WithContext(ctx)
+	var mu sync.Mutex
+	for _, s := range w.cfg.Shards {
+		g.Go(func() error {
+			ref := dataflow.DeltaRef{Incarnation: base.Incarnation, Seq: base.Shard(s.ID).Seq}
+			if err := s.Log.BeginIncarnation(ctx, uid, inc, ref); err != nil {
+				return fmt.Errorf("begin incarnation %d on shard %d: %w", inc, s.ID, err)
+			}
+			for _, stage := range run.Plan.Stages {
+				view, err := s.Replica.Await(ctx, uid, base.ID)
+				if err != nil {
+					return fmt.Errorf("open the base %d on shard %d: %w", base.ID, s.ID, err)
+				}
+				f := &filling{table: run.Table(stage.ID, s.ID), stage: stage.ID, shard: s.ID, view: view}
+				f.table.Committed(base.ID)
+				f.table.BeginFill()
+				n, err := f.fill(ctx, fillFirst)
+				mu.Lock()
+				keys += n
+				mu.Unlock()
+				if err != nil {
+					view.Release()
+					return fmt.Errorf("load stage %d on shard %d: %w", stage.ID, s.ID, err)
+				}
+				if n < fillFirst {
+					view.Release()
+					continue
+				}
+				mu.Lock()
+				large = append(large, f)
+				mu.Unlock()
+			}
+			return nil
+		})
+	}
+	if err = g.Wait(); err != nil {
+		for _, f := range large {
+			f.view.Release()
+		}
+		return keys, nil, err
+	}
+	return keys, large, nil
+}
+
+// fillOn fills the large tables of a run until that is done, memory is short, or the run stops.
+func (r *Running) fillOn(large []*filling, logger *slog.Logger) {
+	if len(large) == 0 {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	r.fillers.cancel = cancel
+	r.fillers.done.Go(func() {
+		defer cancel()
+		began := time.Now()
+		var g errgroup.Group
+		g.SetLimit(max(1, runtime.GOMAXPROCS(0)/2)) // the tasks need the other half
+		var mu sync.Mutex
+		keys := 0
+		for _, f := range large {
+			g.Go(func() error {
+				defer f.view.Release()
+				n, err := f.fill(ctx, 0)
+				mu.Lock()
+				keys += n
+				mu.Unlock()
+				if err != nil && ctx.Err() == nil {
+					// What is missing is looked up in the same store: whoever needs it meets the same damage.
+					logger.Error("a table is not filled further", "stage", f.stage, "shard", f.shard, "error", err)
+				}
+				return nil
+			})
+		}
+		_ = g.Wait() // no error: each was said
+		logger.Info("tables are filled", "incarnation", r.Incarnation, "keys", keys, "took", time.Since(began))
+	})
+}
+
+// stopFilling ends fillOn and waits for it.
+func (r *Running) stopFilling() {
+	if r.fillers.cancel != nil {
+		r.fillers.cancel()
+	}
+	r.fillers.done.Wait()
+}
