@@ -44,6 +44,11 @@ func (l flatLive) Get(_ dataflow.StageID, _ dataflow.ShardID, k, dst []byte) ([]
 	return append(dst, val...), ok, nil
 }
 
+func (l flatLive) Committed(_ dataflow.StageID, _ dataflow.ShardID, _ dataflow.CheckpointID, k, dst []byte) ([]byte, bool, bool) {
+	val, ok := l.s.values[string(k)]
+	return append(dst, val...), ok, true
+}
+
 func benchWorld(b *testing.B) (*world, *flatStore) {
 	w := newWorld(b, 8)
 	for i := range benchKeys {
@@ -77,6 +82,37 @@ func BenchmarkGet(b *testing.B) {
 				}
 				i++
 			}
+		})
+	}
+}
+
+func BenchmarkReader(b *testing.B) {
+	w, s := benchWorld(b)
+	e := w.engine(func(c *statequery.Config) { c.Store = s })
+	keys := make([]dataflow.Row, 1024)
+	for i := range keys {
+		keys[i] = benchRow(i * 7)
+	}
+	for _, pipelined := range []int{1, 16} {
+		b.Run(fmt.Sprintf("pipelined=%d", pipelined), func(b *testing.B) {
+			rd := e.NewReader()
+			b.ReportAllocs()
+			i := 0
+			for b.Loop() {
+				if i%pipelined == 0 {
+					rd.End()
+					rd.Begin()
+				}
+				t, err := rd.Table([]byte(pipelineName + ".counts"))
+				if err != nil {
+					b.Fatal(err)
+				}
+				if row, err := t.Get(b.Context(), keys[i%len(keys)], dataflow.ReadCommitted); err != nil || row == nil {
+					b.Fatal(row, err)
+				}
+				i++
+			}
+			rd.End()
 		})
 	}
 }

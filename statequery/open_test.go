@@ -325,6 +325,8 @@ func TestARequestWithoutDeadlineDoesNotWaitForACutForEver(t *testing.T) {
 // neverThere is a store to which no cut comes.
 type neverThere struct{ *world }
 
+func (neverThere) Live(dataflow.PipelineUID) statequery.Live { return nil }
+
 func (neverThere) View(ctx context.Context, _ dataflow.ShardID, _ dataflow.PipelineUID, cut dataflow.CheckpointID) (statequery.View, error) {
 	<-ctx.Done()
 	return nil, dataflow.Errorf(dataflow.ReasonNoCommittedCheckpoint, "cut %d is not here yet", cut)

@@ -16,6 +16,9 @@ type reading struct {
 	live     Live               // nil for a committed read
 	covered  dataflow.Positions // of a live read
 	views    []View             // by shard, opened when first used
+	// hot may have values of the cut in memory, for a committed read; nil when no incarnation runs. Set when asked is.
+	hot   Live
+	asked bool
 	// isolation is what a Reader's request asked for; a live read of a pipeline that does not run is of a cut.
 	isolation dataflow.Isolation
 	began     time.Time
@@ -79,6 +82,14 @@ func (r *reading) find(ctx context.Context, t *Table, key, dst []byte) ([]byte, 
 	shard := r.e.shardOf(key)
 	if r.live != nil {
 		return r.live.Get(t.stage.ID, shard, key, dst)
+	}
+	if !r.asked {
+		r.hot, r.asked = r.e.cfg.Store.Live(r.pipeline.UID), true
+	}
+	if r.hot != nil {
+		if val, found, known := r.hot.Committed(t.stage.ID, shard, r.cut.ID, key, dst); known {
+			return val, found, nil
+		}
 	}
 	view, err := r.view(ctx, shard)
 	if err != nil {

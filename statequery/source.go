@@ -68,6 +68,9 @@ type Live interface {
 	Incarnation() dataflow.Incarnation
 	// Get appends the newest value of a key to dst. The error is PIPELINE_RECOVERING when the incarnation has ended.
 	Get(stage dataflow.StageID, shard dataflow.ShardID, key, dst []byte) ([]byte, bool, error)
+	// Committed appends the value that a key has in a committed cut to dst, if it is at hand; known is false when it is not,
+	// and the cut's View is to be asked. It does not wait.
+	Committed(stage dataflow.StageID, shard dataflow.ShardID, cut dataflow.CheckpointID, key, dst []byte) (val []byte, found, known bool)
 	// Scan returns copies of the first limit entries with lo ≤ key < hi, by key; a nil hi is no bound, a limit of 0 none.
 	// The error is Get's.
 	Scan(stage dataflow.StageID, shard dataflow.ShardID, lo, hi []byte, limit int) (keys, values [][]byte, err error)

@@ -178,6 +178,28 @@ func (l *live) Get(stage dataflow.StageID, shard dataflow.ShardID, k, dst []byte
 	return append(dst, values[keys[0]]...), true, nil
 }
 
+// Committed has the values of the newest cut whose keys have them still, but for some keys, and while views fail none.
+func (l *live) Committed(stage dataflow.StageID, shard dataflow.ShardID, cut dataflow.CheckpointID, k, dst []byte) ([]byte, bool, bool) {
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	c := l.w.mu.cuts[cut]
+	if l.w.mu.fail != nil || l.w.mu.expireNow || c == nil || cut != l.w.mu.pipeline.Newest().ID || len(k) > 0 && k[len(k)-1]%4 == 0 {
+		return dst, false, false
+	}
+	next := append(bytes.Clone(k), 0)
+	keys, then := l.w.at(c, stage, shard, k, next)
+	same, now := l.w.at(l.t, stage, shard, k, next)
+	switch {
+	case len(keys) != len(same):
+		return dst, false, false
+	case len(keys) == 0:
+		return dst, false, true
+	case !bytes.Equal(then[keys[0]], now[keys[0]]):
+		return dst, false, false
+	}
+	return append(dst, then[keys[0]]...), true, true
+}
+
 func (l *live) Scan(stage dataflow.StageID, shard dataflow.ShardID, lo, hi []byte, limit int) (keys, values [][]byte, err error) {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()

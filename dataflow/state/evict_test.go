@@ -18,6 +18,7 @@ type evictModel struct {
 	next   dataflow.CheckpointID
 	base   dataflow.CheckpointID
 	cuts   map[dataflow.CheckpointID]map[string]string // the gathered ones
+	hot    int                                         // committed values that the table knew
 }
 
 // batch changes some keys as one message does.
@@ -100,6 +101,16 @@ func (m *evictModel) check() {
 	if want, is := m.now[key]; a == Closed || there != is || got != want {
 		m.t.Fatalf("get %q = %.20q, %v, want %.20q", key, got, a, want)
 	}
+	val, a = m.table.AppendCommitted(m.base, []byte(key), []byte("+"))
+	if want, is := m.cuts[m.base][key]; a == Closed || a == Found && (!is || string(val) != "+"+want) || a == Absent && is {
+		m.t.Fatalf("%q in cut %d = %.20q, %v, want %.20q", key, m.base, val, a, want)
+	}
+	if a != InBase {
+		m.hot++
+	}
+	if val, a := m.table.AppendCommitted(m.base+1, []byte(key), nil); a != InBase || val != nil {
+		m.t.Fatalf("%q in a cut that is not committed = %.20q, %v", key, val, a)
+	}
 }
 
 // TestAnEvictedKeyIsInTheNewestCommittedCut drives tables whose budget is too small for their keys, with freezes and commits
@@ -158,8 +169,8 @@ func TestAnEvictedKeyIsInTheNewestCommittedCut(t *testing.T) {
 						bounded++
 					}
 				}
-				if !evicted || bounded == 0 {
-					t.Fatalf("evicted %v, %d times within the budget", evicted, bounded)
+				if !evicted || bounded == 0 || m.hot == 0 {
+					t.Fatalf("evicted %v, %d times within the budget, %d committed values known", evicted, bounded, m.hot)
 				}
 				for _, k := range m.keys {
 					m.keys = []string{k}

@@ -30,6 +30,13 @@ func (r *Running) Get(stage dataflow.StageID, shard dataflow.ShardID, key, dst [
 	return val, a == state.Found, nil
 }
 
+// Committed appends the value that a key has in a committed cut to dst, if the live table can tell; known is false when the
+// cut itself is to be asked. It does not wait.
+func (r *Running) Committed(stage dataflow.StageID, shard dataflow.ShardID, cut dataflow.CheckpointID, key, dst []byte) (val []byte, found, known bool) {
+	val, a := r.Table(stage, shard).AppendCommitted(cut, key, dst)
+	return val, a == state.Found, a == state.Found || a == state.Absent
+}
+
 // Scan returns copies of the first limit entries with lo ≤ key < hi, by key; a nil hi is no bound, a limit of 0 none. Each key
 // is there once, with a value that it had during the call. Errors are Get's.
 func (r *Running) Scan(stage dataflow.StageID, shard dataflow.ShardID, lo, hi []byte, limit int) ([]state.Entry, error) {
