@@ -19,6 +19,11 @@
 //	sum, avg of NUMERIC                      n int64, length uint32; tail: see numsum.go
 //	min, max, any of a fixed-width type      state uint8 (0 none, 1 NULL, 2 value), 8 bytes
 //	min, max, any of TEXT and NUMERIC        uint32 (0 none, 1 NULL, else length + 2); tail: the value
+//	bool_and, bool_or                        n int64, true ones int64
+//	min_by, max_by                           uint32 (0 none, else length + 2); tail: see pick.go
+//	what keeps all values                    entries int64, length uint32; tail: see bag.go
+//
+// All values are kept by the aggregates with DISTINCT and, over a table, by min, max, min_by and max_by.
 //
 // The layout follows from the plan. It carries no version of its own: its containers (the delta and the base marker) do,
 // and a pipeline's program never changes under its state.
@@ -31,5 +36,7 @@
 //	A2  A partial may have rows 0 or below 0 and still matter: retract 3, insert 5 is rows 0 and sum +2.
 //	A3  A DOUBLE sum or average out of range is an Infinity, where PostgreSQL fails: which row to blame would depend on
 //	    the order of the rows.
-//	A4  Update works in place when the size allows; the slice it returns replaces the one passed in.
+//	A4  A group whose values outgrow their share of MaxRowBytes has no result (TOO_LARGE). Over rows that are only inserted
+//	    that follows from the values alone; over a table it also depends on how many there were at any one moment.
+//	A5  Update works in place when the size allows; the slice it returns replaces the one passed in.
 package agg

@@ -31,6 +31,9 @@ const (
 	opMaxDec
 	opAnyDec
 	opAnyCell // any of INTERVAL and arrays: batch.AppendCell
+	opBool    // bool_and, bool_or
+	opBag     // what keeps values in order: bag.go
+	opPick    // min_by, max_by over rows that are never taken back: pick.go
 )
 
 // Sizes of the fixed parts.
@@ -42,6 +45,11 @@ const (
 	decSize   = 8 + 4
 	fixSize   = 1 + 8 // state and value of a fixed-width min, max, any
 	varSize   = 4     // length of a variable-width min, max, any
+	boolSize  = 8 + 8 // values, true ones
+	bagSize   = 8 + 4 // entries that count, length
+
+	// partSlack is more than a value takes in a bag beside its text: lengths, a tag, an end, a count.
+	partSlack = 32
 )
 
 // States of min, max and any.
@@ -57,14 +65,18 @@ type slot struct {
 	off int // of the fixed part
 	// length is the offset of the uint32 that gives the length of the tail; 0 = the aggregate has no tail.
 	length int
+	nulls  bool     // rows whose argument is NULL are folded too
+	bag    bagShape // of opBag and opPick
 	spec   Spec
 }
 
 // Layout reads and writes the accumulators of one stage. It is immutable and may be used by many goroutines.
 type Layout struct {
-	slots []slot
-	fixed int   // length of rows and all fixed parts
-	tails []int // the slots with a tail, in order
+	slots  []slot
+	fixed  int   // length of rows and all fixed parts
+	tails  []int // the slots with a tail, in order
+	share  int   // how long a tail may be whatever the others are
+	maxArg int
 }
 
 // NewLayout returns the layout of the given aggregates. A spec that Resolve would not give is a defect of the planner
@@ -86,19 +98,43 @@ func NewLayout(specs []Spec) *Layout {
 			l.fixed += decSize
 		case opMinInt, opMaxInt, opAnyInt, opMinFloat, opMaxFloat, opAnyFloat:
 			l.fixed += fixSize
+			sl.nulls = s.Fn == Any
+		case opBool:
+			l.fixed += boolSize
+		case opBag:
+			sl.length = l.fixed + 8
+			l.fixed += bagSize
+			sl.bag = bagOf(s)
+			sl.nulls = sl.bag.ordered
+		case opPick:
+			sl.length = l.fixed
+			l.fixed += varSize
+			sl.bag = bagOf(s)
+			sl.nulls = true
 		default:
 			sl.length = l.fixed
 			l.fixed += varSize
+			sl.nulls = s.Fn == Any
 		}
 		if sl.length != 0 {
 			l.tails = append(l.tails, i)
 		}
 		l.slots[i] = sl
 	}
+	l.share = (dataflow.MaxRowBytes - l.fixed) / max(1, len(l.tails))
+	l.maxArg = l.share
+	for _, i := range l.tails {
+		if s := &l.slots[i]; s.op == opBag || s.op == opPick {
+			l.maxArg = min(l.maxArg, l.share/(1+len(s.spec.Order))-partSlack)
+		}
+	}
 	return l
 }
 
 func opOf(s Spec) op {
+	if s.KeepsAll() {
+		return opBag
+	}
 	switch s.Fn {
 	case CountStar:
 		return opRows
@@ -113,6 +149,10 @@ func opOf(s Spec) op {
 		case dataflow.TypeNumeric:
 			return opDec
 		}
+	case BoolAnd, BoolOr:
+		return opBool
+	case MinBy, MaxBy:
+		return opPick
 	case Min, Max, Any:
 		var base op
 		switch s.ArgType {
@@ -158,9 +198,7 @@ func (l *Layout) Len() int { return len(l.slots) }
 
 // MaxArgBytes is the longest TEXT argument that keeps every accumulator under MaxRowBytes, whatever the rows. It is
 // checked per row, so that whether a row fits does not depend on the rows before it.
-func (l *Layout) MaxArgBytes() int {
-	return (dataflow.MaxRowBytes - l.fixed) / max(1, len(l.tails))
-}
+func (l *Layout) MaxArgBytes() int { return l.maxArg }
 
 // New appends an empty accumulator to dst.
 func (l *Layout) New(dst []byte) []byte {
@@ -188,7 +226,7 @@ func (l *Layout) Update(acc []byte, b *batch.Batch, row int, weight int64) ([]by
 		}
 		col := b.Cols[s.col]
 		null := col.IsNull(row)
-		if null && s.op != opAnyInt && s.op != opAnyFloat && s.op != opAnyText && s.op != opAnyDec && s.op != opAnyCell {
+		if null && !s.nulls {
 			continue
 		}
 		p := acc[s.off:]
@@ -222,6 +260,19 @@ func (l *Layout) Update(acc []byte, b *batch.Batch, row int, weight int64) ([]by
 			var buf [64]byte
 			var err error
 			if acc, err = l.setTail(acc, i, sum.append(buf[:0])); err != nil {
+				return acc, err
+			}
+		case opBool:
+			addInt(p, weight)
+			addInt(p[8:], weight*col.Ints[row])
+		case opBag:
+			var err error
+			if acc, err = l.bagRow(acc, s, i, b, row, weight); err != nil {
+				return acc, err
+			}
+		case opPick:
+			var err error
+			if acc, err = l.pickRow(acc, s, i, b, row, weight); err != nil {
 				return acc, err
 			}
 		default: // any

@@ -40,6 +40,14 @@ func (l *Layout) Merge(acc, partial []byte) ([]byte, error) {
 			}
 		case opDec:
 			acc, err = l.mergeDec(acc, s, i, partial)
+		case opBool:
+			p, q := acc[s.off:], partial[s.off:]
+			addInt(p, getInt(q))
+			addInt(p[8:], getInt(q[8:]))
+		case opBag:
+			acc, err = l.mergeBag(acc, s, i, partial)
+		case opPick:
+			acc, err = l.mergePick(acc, s, i, partial)
 		default:
 			acc, err = l.mergeBest(acc, s, i, partial)
 		}
@@ -114,9 +122,14 @@ func (l *Layout) Check(acc []byte) error {
 }
 
 func (s *slot) checkTail(acc, tail []byte) error {
-	if s.op == opDec {
+	switch s.op {
+	case opDec:
 		var sum numSum
 		return sum.load(tail)
+	case opBag:
+		return s.checkBag(acc, tail)
+	case opPick:
+		return s.checkPick(acc, tail)
 	}
 	switch state := varState(acc, s); {
 	case state == stateNull && s.spec.Fn != Any:

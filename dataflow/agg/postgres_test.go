@@ -70,7 +70,9 @@ func foldAll(t *testing.T, typ dataflow.Type, fns, values []string) string {
 	var out strings.Builder
 	for i, s := range specs {
 		v := batch.NewVector(s.Out, 1)
-		l.AppendResult(i, acc, v)
+		if err := l.AppendResult(i, acc, v); err != nil {
+			t.Fatal(err)
+		}
 		fmt.Fprintf(&out, "%s %s\n", fns[i], printValue(v.Value(0)))
 	}
 	return out.String()

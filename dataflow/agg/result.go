@@ -11,8 +11,18 @@ import (
 )
 
 // AppendResult appends the result of aggregate i over the rows that acc has seen to out, a vector of the spec's Out
-// type. acc has passed Check or comes from this layout.
-func (l *Layout) AppendResult(i int, acc []byte, out *batch.Vector) {
+// type. acc has passed Check or comes from this layout. When the group has more values than its state can hold, the error
+// is TOO_LARGE, and the result NULL.
+func (l *Layout) AppendResult(i int, acc []byte, out *batch.Vector) error {
+	if s := &l.slots[i]; s.op == opBag {
+		return l.bagResult(s, acc, l.tail(acc, i), out)
+	}
+	l.appendResult(i, acc, out)
+	return nil
+}
+
+// appendResult is AppendResult of what cannot fail.
+func (l *Layout) appendResult(i int, acc []byte, out *batch.Vector) {
 	s := &l.slots[i]
 	p := acc[s.off:]
 	switch s.op {
@@ -64,6 +74,18 @@ func (l *Layout) AppendResult(i int, acc []byte, out *batch.Vector) {
 			return
 		}
 		out.AppendFloat(getFloat(p[1:]))
+	case opBool:
+		n, trues := getInt(p), getInt(p[8:])
+		switch {
+		case n == 0:
+			out.AppendNull()
+		case s.spec.Fn == BoolAnd:
+			out.AppendInt(truth(trues == n))
+		default:
+			out.AppendInt(truth(trues > 0))
+		}
+	case opPick:
+		l.pickResult(s, l.tail(acc, i), out)
 	default:
 		if varState(acc, s) != stateValue {
 			out.AppendNull()
@@ -87,6 +109,13 @@ func (l *Layout) AppendResult(i int, acc []byte, out *batch.Vector) {
 		}
 		out.AppendDec(&d)
 	}
+}
+
+func truth(is bool) int64 {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 // appendNumeric appends the sum or the average of n numbers whose sum is sum / 10^scale.

@@ -2,6 +2,7 @@ package agg
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/weirdb/weir/dataflow"
 )
@@ -17,6 +18,11 @@ const (
 	Max       Fn = 4 // max(x)
 	Avg       Fn = 5 // avg(x)
 	Any       Fn = 6 // the value of the group's one row: a column of a view that keeps the key of the table it reads
+	BoolAnd   Fn = 7 // bool_and(x), every(x)
+	BoolOr    Fn = 8 // bool_or(x)
+	// MinBy and MaxBy are the x of the row that comes first or last in Order: min_by(x, y), first(x).
+	MinBy Fn = 9
+	MaxBy Fn = 10
 )
 
 func (f Fn) String() string {
@@ -35,6 +41,14 @@ func (f Fn) String() string {
 		return "avg"
 	case Any:
 		return "any"
+	case BoolAnd:
+		return "bool_and"
+	case BoolOr:
+		return "bool_or"
+	case MinBy:
+		return "min_by"
+	case MaxBy:
+		return "max_by"
 	}
 	return fmt.Sprintf("fn(%d)", uint8(f))
 }
@@ -45,80 +59,82 @@ type Spec struct {
 	Arg     int           // column of the stage's input batch; -1 for count(*)
 	ArgType dataflow.Type // type of that column
 	Out     dataflow.Type // type of the result
+	// Distinct folds each value once. For Count, Sum and Avg.
+	Distinct bool
+	// Retract says that rows are taken back: the input is a table. Min, Max, MinBy and MaxBy keep all values then.
+	Retract bool
+	// Order is what MinBy and MaxBy go by. Rows that it does not tell apart are ordered by the argument.
+	Order []Order
+}
+
+// Order is one column that values are ordered by.
+type Order struct {
+	Col              int // of the stage's input batch
+	Desc, NullsFirst bool
 }
 
 func (s Spec) String() string {
 	if s.Fn == CountStar {
 		return s.Fn.String()
 	}
-	return fmt.Sprintf("%s(#%d %s) %s", s.Fn, s.Arg, s.ArgType, s.Out)
-}
-
-// Resolve returns the aggregate called name for an argument of type arg, or for * when star is set, and the type of its
-// result: PostgreSQL's, so that sum(BIGINT) and avg(BIGINT) are NUMERIC. An argument of TypeUnknown is a bare NULL, which
-// min and max take for TEXT; the caller coerces it. The error is SQL_TYPE or SQL_UNSUPPORTED.
-func Resolve(name string, star bool, arg dataflow.Type) (Fn, dataflow.Type, error) {
-	if star {
-		if name == "count" {
-			return CountStar, dataflow.TypeBigInt, nil
-		}
-		return 0, 0, dataflow.Errorf(dataflow.ReasonSQLType, "%s(*) is no aggregate", name).WithHint("only count takes *")
+	var b strings.Builder
+	b.WriteString(s.Fn.String() + "(")
+	if s.Distinct {
+		b.WriteString("distinct ")
 	}
-	switch name {
-	case "count":
-		return Count, dataflow.TypeBigInt, nil
-	case "sum", "avg":
-		fn := Sum
-		if name == "avg" {
-			fn = Avg
-		}
-		switch arg {
-		case dataflow.TypeBigInt, dataflow.TypeNumeric:
-			return fn, dataflow.TypeNumeric, nil
-		case dataflow.TypeDouble:
-			return fn, dataflow.TypeDouble, nil
-		case dataflow.TypeInterval:
-			return 0, 0, dataflow.Errorf(dataflow.ReasonSQLUnsupported, "%s(INTERVAL) is not there yet", name)
-		}
-		return 0, 0, noSuch(name, arg, "BIGINT, DOUBLE PRECISION or NUMERIC")
-	case "min", "max":
-		fn := Min
-		if name == "max" {
-			fn = Max
-		}
-		switch arg {
-		case dataflow.TypeBigInt, dataflow.TypeDouble, dataflow.TypeText, dataflow.TypeTimestamp, dataflow.TypeNumeric, dataflow.TypeDate:
-			return fn, arg, nil
-		case dataflow.TypeUnknown:
-			return fn, dataflow.TypeText, nil
-		case dataflow.TypeInterval:
-			return 0, 0, dataflow.Errorf(dataflow.ReasonSQLUnsupported, "%s(%s) is not there yet", name, arg)
-		}
-		if arg.Form() == dataflow.FormList {
-			return 0, 0, dataflow.Errorf(dataflow.ReasonSQLUnsupported, "%s(%s) is not there yet", name, arg)
-		}
-		err := noSuch(name, arg, "BIGINT, DOUBLE PRECISION, TEXT, TIMESTAMPTZ, DATE or NUMERIC")
-		if arg == dataflow.TypeBool {
-			return 0, 0, err.WithHint("PostgreSQL has no %s(BOOLEAN) either: write %s(CASE WHEN … THEN 1 ELSE 0 END)", name, name)
-		}
-		return 0, 0, err
+	fmt.Fprintf(&b, "#%d %s", s.Arg, s.ArgType)
+	for _, o := range s.Order {
+		fmt.Fprintf(&b, ", #%d%s", o.Col, o.String())
 	}
-	return 0, 0, dataflow.Errorf(dataflow.ReasonSQLUnsupported, "there is no aggregate %s", name).
-		WithHint("there are %s", "count, sum, avg, min, max")
+	b.WriteString(")")
+	if s.Retract {
+		b.WriteString(" retracting")
+	}
+	fmt.Fprintf(&b, " %s", s.Out)
+	return b.String()
 }
 
-func noSuch(name string, arg dataflow.Type, want string) *dataflow.Error {
-	return dataflow.Errorf(dataflow.ReasonSQLType, "there is no %s(%s)", name, arg).WithHint("%s takes %s", name, want)
+// String says the direction when it is not the usual one.
+func (o Order) String() string {
+	text := ""
+	if o.Desc {
+		text += " desc"
+	}
+	if o.NullsFirst != o.Desc {
+		text += " nulls first"
+		if o.Desc {
+			text = " desc nulls last"
+		}
+	}
+	return text
 }
 
-// IsAggregate reports whether name is the name of an aggregate.
-func IsAggregate(name string) bool {
-	switch name {
-	case "count", "sum", "avg", "min", "max":
-		return true
+// Name is the aggregate as a user knows it.
+func (s Spec) Name() string {
+	if s.Distinct {
+		return s.Fn.String() + "(DISTINCT …)"
+	}
+	return s.Fn.String() + "(…)"
+}
+
+// KeepsAll reports whether the aggregate keeps all values of a group, so that a group has a limit.
+func (s Spec) KeepsAll() bool {
+	switch s.Fn {
+	case Count, Sum, Avg:
+		return s.Distinct
+	case Min, Max, MinBy, MaxBy:
+		return s.Retract
 	}
 	return false
 }
 
-// Retractable reports whether fn can take a row back. Min and max cannot: the runner-up is not kept.
-func Retractable(fn Fn) bool { return fn != Min && fn != Max }
+// skipsNullOrder reports whether a row does not count where the first column of Order is NULL.
+func (s Spec) skipsNullOrder() bool { return s.Fn == MinBy || s.Fn == MaxBy }
+
+// keepsNull reports whether a row counts where the argument is NULL.
+func (s Spec) keepsNull() bool { return s.Fn == MinBy || s.Fn == MaxBy }
+
+// KeepsText reports whether the aggregate's state holds texts as they are, so that their length matters.
+func (s Spec) KeepsText() bool {
+	return s.KeepsAll() || s.Fn == Min || s.Fn == Max || s.Fn == Any || s.Fn == MinBy || s.Fn == MaxBy
+}

@@ -10,10 +10,16 @@ import (
 func (l *Layout) tailLen(acc []byte, i int) int {
 	s := &l.slots[i]
 	n := int(binary.LittleEndian.Uint32(acc[s.length:]))
-	if s.op != opDec {
-		n = max(n-stateValue, 0)
+	switch s.op {
+	case opDec:
+		return n
+	case opBag:
+		if n == bagFull {
+			return 0
+		}
+		return n
 	}
-	return n
+	return max(n-stateValue, 0)
 }
 
 // tailBounds returns where the tail of slot i lies in acc.
@@ -36,9 +42,16 @@ func (l *Layout) tail(acc []byte, i int) []byte {
 
 // setTail replaces the tail of slot i and its length.
 func (l *Layout) setTail(acc []byte, i int, tail []byte) ([]byte, error) {
-	from, to := l.tailBounds(acc, i)
+	return l.replace(acc, i, 0, l.tailLen(acc, i), tail)
+}
+
+// replace puts ins in the place of the bytes from to to of the tail of slot i, and corrects its length.
+func (l *Layout) replace(acc []byte, i, from, to int, ins []byte) ([]byte, error) {
+	start, end := l.tailBounds(acc, i)
+	n := end - start + len(ins) - (to - from) // of the tail
+	from, to = start+from, start+to
 	old := len(acc)
-	size := old + len(tail) - (to - from)
+	size := old + len(ins) - (to - from)
 	switch {
 	case size == old:
 	case size > dataflow.MaxRowBytes:
@@ -47,18 +60,19 @@ func (l *Layout) setTail(acc []byte, i int, tail []byte) ([]byte, error) {
 		if size > old {
 			acc = acc[:size]
 		}
-		copy(acc[from+len(tail):size], acc[to:old])
+		copy(acc[from+len(ins):size], acc[to:old])
 		acc = acc[:size]
 	default:
 		// A quarter more than needed: a tail that has grown is likely to grow again.
 		grown := make([]byte, size, size+size/4)
 		copy(grown, acc[:from])
-		copy(grown[from+len(tail):], acc[to:])
+		copy(grown[from+len(ins):], acc[to:])
 		acc = grown
 	}
-	copy(acc[from:], tail)
-	n := len(tail)
-	if l.slots[i].op != opDec {
+	copy(acc[from:], ins)
+	switch l.slots[i].op {
+	case opDec, opBag:
+	default:
 		n += stateValue
 	}
 	binary.LittleEndian.PutUint32(acc[l.slots[i].length:], uint32(n))

@@ -359,8 +359,14 @@ type limits struct {
 func newLimits(st *plan.Stage) limits {
 	l := limits{keys: len(st.Key), maxText: agg.NewLayout(st.Aggs).MaxArgBytes()}
 	for _, a := range st.Aggs {
-		if f := a.ArgType.Form(); (f == dataflow.FormBytes || f == dataflow.FormList) && (a.Fn == agg.Min || a.Fn == agg.Max || a.Fn == agg.Any) {
+		if !a.KeepsText() {
+			continue
+		}
+		if f := a.ArgType.Form(); f == dataflow.FormBytes || f == dataflow.FormList {
 			l.texts = append(l.texts, a.Arg)
+		}
+		for _, o := range a.Order {
+			l.texts = append(l.texts, o.Col)
 		}
 	}
 	slices.Sort(l.texts)

@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"errors"
 	"strings"
 
 	"github.com/weirdb/weir/dataflow"
@@ -65,10 +66,18 @@ func (f *Finalizer) BatchIn(s *Scratch, keys, accs [][]byte, onError dataflow.On
 			f.appendNulls(in.Cols[nkeys:])
 			continue
 		}
+		var failed error
 		for a, v := range in.Cols[nkeys:] {
-			f.layout.AppendResult(a, accs[i], v)
+			if err := f.layout.AppendResult(a, accs[i], v); err != nil && failed == nil {
+				failed = err
+			}
 		}
-		s.sel = append(s.sel, int32(i))
+		switch {
+		case failed == nil:
+			s.sel = append(s.sel, int32(i))
+		case onError != dataflow.OnErrorSkip:
+			return nil, nil, false, f.rowError(in, i, failed)
+		}
 	}
 	return f.output(s, onError)
 }
@@ -117,7 +126,7 @@ func (f *Finalizer) output(s *Scratch, onError dataflow.OnError) (b *batch.Batch
 		out.N, s.failed = 1, RowError{Err: expr.ErrRowMemory()}
 	}
 	if s.failed.Err != nil && onError != dataflow.OnErrorSkip {
-		return nil, nil, false, f.rowError(in, s.failed)
+		return nil, nil, false, f.rowError(in, s.failed.Row, s.failed.Err)
 	}
 	for _, row := range sel {
 		if !s.bad.Get(int(row)) {
@@ -128,15 +137,18 @@ func (f *Finalizer) output(s *Scratch, onError dataflow.OnError) (b *batch.Batch
 }
 
 // rowError says for which key an output column cannot be computed.
-func (f *Finalizer) rowError(in *batch.Batch, failed RowError) error {
+func (f *Finalizer) rowError(in *batch.Batch, row int, failed error) error {
 	parts := make([]string, len(f.stage.Key))
 	for i := range parts {
 		parts[i] = "NULL"
-		if v := in.Cols[i].Value(failed.Row); !v.Null {
+		if v := in.Cols[i].Value(row); !v.Null {
 			parts[i] = expr.FormatValue(v)
 		}
 	}
-	e := *failed.Err
+	var e dataflow.Error
+	if of := (*dataflow.Error)(nil); errors.As(failed, &of) {
+		e = *of
+	}
 	e.Message = f.name() + ", key (" + strings.Join(parts, ", ") + "): " + e.Message
 	return &e
 }

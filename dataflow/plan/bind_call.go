@@ -25,14 +25,12 @@ func refusedFunction(name string) string {
 	case "tumble", "hop", "session", "tumble_start", "tumble_end":
 		return "windows are not there yet; group by date_trunc or date_bin of a time"
 	case "array_agg", "string_agg", "json_agg", "jsonb_agg", "json_object_agg", "group_concat", "listagg", "array_collect":
-		return "aggregates that collect values are not there yet; there are count, sum, avg, min and max"
+		return "aggregates that collect values are not there yet; there are " + quoteList(agg.Names())
 	case "stddev", "stddev_pop", "stddev_samp", "variance", "var_pop", "var_samp", "corr", "covar_pop", "covar_samp", "regr_slope", "percentile_cont",
-		"percentile_disc", "mode", "median", "bit_and", "bit_or", "bit_xor", "approx_count_distinct", "any_value", "first", "last", "arg_min", "arg_max", "min_by", "max_by":
-		return "this aggregate is not there yet; there are count, sum, avg, min and max"
-	case "bool_and", "every":
-		return "not there yet: write min(CASE WHEN … THEN 1 ELSE 0 END) = 1"
-	case "bool_or":
-		return "not there yet: write max(CASE WHEN … THEN 1 ELSE 0 END) = 1"
+		"percentile_disc", "mode", "median", "bit_and", "bit_or", "bit_xor", "approx_count_distinct":
+		return "this aggregate is not there yet; there are " + quoteList(agg.Names())
+	case "any_value":
+		return "write min(x), or first(x)"
 	case "ifnull", "nvl", "isnull":
 		return "write coalesce(x, y)"
 	case "if", "iif", "decode":
@@ -109,68 +107,11 @@ func (b *binder) function(c *sql.Call) (expr.Expr, error) {
 		var e *dataflow.Error
 		if errors.As(err, &e) && strings.Contains(e.Hint, "docs/sql.md") {
 			// Nothing is near among the functions; perhaps an aggregate is.
-			if n := sql.Nearest(name, []string{"count", "sum", "avg", "min", "max"}); n != "" {
+			if n := sql.Nearest(name, agg.Names()); n != "" {
 				e.Hint = "did you mean " + n + "?"
 			}
 		}
 		return nil, b.at(err, c.Func.At)
 	}
 	return x, nil
-}
-
-// aggregate binds a call of an aggregate: its result is a column of the groups' rows.
-func (b *binder) aggregate(c *sql.Call) (expr.Expr, error) {
-	name := c.Func.Name
-	if b.group == nil {
-		why := b.noAggregate
-		if why == "" {
-			why = "an aggregate cannot stand here"
-		}
-		return nil, b.errorf(c.At, "%s(…): %s", name, why)
-	}
-	if c.Distinct && name != "min" && name != "max" { // min and max of distinct values are those of all values
-		return nil, b.refuse(c.At, "%s(DISTINCT …) is not there yet: write a subquery, SELECT k, %s(x) FROM (SELECT DISTINCT k, x FROM …) AS d GROUP BY k", name, name)
-	}
-	if !c.Star && len(c.Args) != 1 {
-		return nil, b.errorf(c.At, "%s takes one argument, here are %d%s", name, len(c.Args), countHint(name, len(c.Args)))
-	}
-	inner := *b
-	inner.group, inner.noAggregate = nil, "aggregates cannot nest: write the inner one in a subquery"
-	inner.noNow = b.group.noNowInside
-	var arg expr.Expr
-	if !c.Star {
-		x, err := inner.bind(c.Args[0])
-		if err != nil {
-			return nil, err
-		}
-		if arg, err = settle(x); err != nil {
-			return nil, b.at(err, c.Args[0].Span())
-		}
-	}
-	if c.Filter != nil {
-		cond, err := inner.bindBool(c.Filter, "FILTER (WHERE …)")
-		if err != nil {
-			return nil, err
-		}
-		if arg, err = filtered(cond, arg); err != nil {
-			return nil, b.at(err, c.Filter.Span())
-		}
-	}
-	return b.group.add(b, c, arg)
-}
-
-func countHint(name string, args int) string {
-	if name == "count" && args == 0 {
-		return ": write count(*)"
-	}
-	return ""
-}
-
-// filtered returns CASE WHEN cond THEN arg END: the aggregates leave NULL out, so that is what FILTER means. For
-// count(*) the argument is a constant.
-func filtered(cond, arg expr.Expr) (expr.Expr, error) {
-	if arg == nil {
-		arg = expr.NewConst(dataflow.Bool(true))
-	}
-	return expr.NewCase([]expr.When{{Cond: cond, Then: arg}}, nil)
 }

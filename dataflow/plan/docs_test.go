@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/dataflow/agg"
 	"github.com/weirdb/weir/dataflow/plan"
 	"github.com/weirdb/weir/dataflow/sql"
 )
@@ -30,6 +31,11 @@ func TestDocumentedExamplesPlan(t *testing.T) {
 		}
 		if err != nil {
 			t.Errorf("%s\n%v", example, err)
+		}
+	}
+	for _, name := range agg.Names() {
+		if !strings.Contains(text, "`"+name+"(") && !strings.Contains(text, "`"+name+"`") {
+			t.Errorf("docs/sql.md does not describe the aggregate %s", name)
 		}
 	}
 	options := append(dataflow.DefaultPipelineOptions().List(), dataflow.DefaultStreamOptions().List()...)

@@ -79,7 +79,9 @@ func (g *grouper) finish() error {
 				return err
 			}
 			for i, v := range b.Cols[g.keys:] {
-				g.layout.AppendResult(i, g.groups[k], v)
+				if err := g.layout.AppendResult(i, g.groups[k], v); err != nil {
+					return err
+				}
 			}
 			b.N++
 		}

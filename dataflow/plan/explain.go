@@ -71,18 +71,33 @@ func explainStage(b *strings.Builder, p *Plan, s *Stage) {
 	}
 }
 
-// explainAgg names an aggregate by the expression that it folds.
+// explainAgg names an aggregate by the expressions that it folds.
 func explainAgg(s *Stage, a agg.Spec) string {
 	if a.Arg < 0 {
 		return "count(*)"
 	}
-	arg := fmt.Sprintf("#%d", a.Arg)
+	text := a.Fn.String() + "("
+	if a.Distinct {
+		text += "distinct "
+	}
+	text += explainArg(s, a.Arg)
+	for _, o := range a.Order {
+		text += ", " + explainArg(s, o.Col) + o.String()
+	}
+	text += ") " + a.Out.String()
+	if a.KeepsAll() {
+		text += ", keeps all values"
+	}
+	return text
+}
+
+func explainArg(s *Stage, col int) string {
 	for _, in := range s.Inputs {
-		if p, ok := lastOp(in).(*Project); ok && a.Arg < len(p.Exprs) {
-			arg = p.Exprs[a.Arg].String()
+		if p, ok := lastOp(in).(*Project); ok && col < len(p.Exprs) {
+			return p.Exprs[col].String()
 		}
 	}
-	return fmt.Sprintf("%s(%s) %s", a.Fn, arg, a.Out)
+	return fmt.Sprintf("#%d", col)
 }
 
 func lastOp(in *Input) Op {

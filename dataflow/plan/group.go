@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/weirdb/weir/dataflow"
@@ -30,8 +31,10 @@ type groupKey struct {
 type aggregate struct {
 	text string // as in the query's result and in the plan
 	arg  expr.Expr
-	spec agg.Spec // Arg is set by whoever lays out the input
-	at   sql.Span // of the argument as it is written
+	// order is what spec.Order goes by, in its order.
+	order []expr.Expr
+	spec  agg.Spec // Arg and the columns of Order are set by whoever lays out the input
+	at    sql.Span // of the argument as it is written
 }
 
 // key returns the key column that e means, or nil.
@@ -44,30 +47,40 @@ func (g *grouping) key(b *binder, e sql.Expr) expr.Expr {
 	return nil
 }
 
-// add registers an aggregate over arg, which is nil for count(*), and returns the column of its result.
-func (g *grouping) add(b *binder, c *sql.Call, arg expr.Expr) (expr.Expr, error) {
+// add registers an aggregate that has its arguments, nil for count(*), and returns the column of its result.
+func (g *grouping) add(b *binder, c *sql.Call, a aggregate) (expr.Expr, error) {
 	name := c.Func.Name
 	t := dataflow.TypeUnknown
-	if arg != nil {
-		t = arg.Type()
+	if a.arg != nil {
+		t = a.arg.Type()
 	}
-	fn, out, err := agg.Resolve(name, arg == nil, t)
+	fn, out, err := agg.Resolve(name, a.arg == nil, t)
 	if err != nil {
 		return nil, b.at(err, c.At)
 	}
-	if g.table && !agg.Retractable(fn) {
-		return nil, b.refuse(c.At, "%s(…) over a table is not there yet, because a table's rows change and %s cannot forget a row: compute %s over the stream, or count and sum over the table", name, name, name)
-	}
-	a := aggregate{text: "count(*)", arg: arg, spec: agg.Spec{Fn: fn, Arg: -1, Out: out}, at: c.At}
-	if arg != nil {
-		a.text = name + "(" + arg.String() + ")"
-		a.spec.ArgType = t
-		if len(c.Args) > 0 { // count(*) FILTER (…) has an argument that is not written
-			a.at = c.Args[0].Span()
+	for _, o := range a.order {
+		if !o.Type().Ordered() {
+			return nil, b.refuse(c.At, "%s by %s is not there yet", name, o.Type())
 		}
 	}
+	if a.spec.Distinct && !t.Ordered() && t != dataflow.TypeUnknown {
+		return nil, b.refuse(c.At, "%s(DISTINCT …) of %s is not there yet", name, t)
+	}
+	a.spec.Fn, a.spec.Out, a.spec.Retract, a.spec.Order = fn, out, g.table, make([]agg.Order, len(a.order))
+	a.text = "count(*)"
+	if a.arg != nil {
+		a.spec.ArgType = t
+		a.text = name + "(" + a.arg.String()
+		if a.spec.Distinct {
+			a.text = name + "(DISTINCT " + a.arg.String()
+		}
+		for _, o := range a.order {
+			a.text += ", " + o.String()
+		}
+		a.text += ")"
+	}
 	for i, have := range g.aggs {
-		if have.text == a.text && have.spec == a.spec {
+		if have.text == a.text && have.spec.Fn == fn && have.spec.Out == out {
 			return expr.NewColumn(len(g.keys)+i, a.text, out), nil
 		}
 	}
@@ -97,19 +110,26 @@ func (g *grouping) input(src *sql.Source) (p *Project, specs []agg.Spec) {
 		p.At = append(p.At, place(src, k.ast.Span()))
 	}
 	at := make(map[string]int)
+	column := func(x expr.Expr, span sql.Span) int {
+		text := x.String()
+		i, have := at[text]
+		if !have {
+			i = len(p.Exprs)
+			at[text] = i
+			p.Exprs = append(p.Exprs, x)
+			p.Schema = append(p.Schema, dataflow.Column{Name: "arg" + strconv.Itoa(len(at)), Type: x.Type()})
+			p.At = append(p.At, place(src, span))
+		}
+		return i
+	}
 	for _, a := range g.aggs {
 		spec := a.spec
 		if a.arg != nil {
-			text := a.arg.String()
-			i, have := at[text]
-			if !have {
-				i = len(p.Exprs)
-				at[text] = i
-				p.Exprs = append(p.Exprs, a.arg)
-				p.Schema = append(p.Schema, dataflow.Column{Name: "arg" + strconv.Itoa(len(at)), Type: a.arg.Type()})
-				p.At = append(p.At, place(src, a.at))
-			}
-			spec.Arg = i
+			spec.Arg = column(a.arg, a.at)
+		}
+		spec.Order = slices.Clone(spec.Order)
+		for i, x := range a.order {
+			spec.Order[i].Col = column(x, a.at)
 		}
 		specs = append(specs, spec)
 	}

@@ -25,8 +25,9 @@ type scope struct {
 	qualified string // pipeline.table of a query's table that has no alias
 	// aliases are the names of the SELECT list, to explain why one cannot be used.
 	aliases []string
-	// pseudo is set when a hidden column is used.
-	pseudo *bool
+	// pseudo is set when a hidden column is used. dropped says that there are hidden columns which this build leaves out.
+	pseudo  *bool
+	dropped bool
 }
 
 // resolve finds the column that a name means.

@@ -146,7 +146,7 @@ func (r *rows) dropHidden(sc *scope) {
 	for n > 0 && r.cols[n-1].hidden {
 		n--
 	}
-	r.cols = r.cols[:n:n]
+	r.cols, r.dropped = r.cols[:n:n], true
 }
 
 // isRowFunction reports whether a function of FROM makes its rows of an array that the function of the same name gives.

@@ -24,6 +24,8 @@ type rows struct {
 	// the SELECT around it, which saves a stage.
 	open   *block
 	merged bool // open has taken up a SELECT
+	// dropped says that the pseudo columns of a stream were left out, and would be there if something named them.
+	dropped bool
 }
 
 type rowColumn struct {
@@ -93,7 +95,7 @@ func (b *builder) selectRows(s *sql.Select, ctes *cte) (*rows, error) {
 func (b *builder) finish(s *sql.Select, in *rows, blk *block) (*rows, error) {
 	switch {
 	case blk.group == nil && !s.Distinct:
-		in.project(b.src, blk.outputs)
+		in.project(b.src, blk.outputs, b.pseudo)
 		return in, nil
 	case blk.group == nil: // SELECT DISTINCT a, b is GROUP BY a, b
 		return b.distinct(in, blk.outputs)
@@ -147,8 +149,9 @@ func (r *rows) setOpen(blk *block) {
 	}
 }
 
-// project replaces the columns. It follows where the key columns go.
-func (r *rows) project(src *sql.Source, outputs []output) {
+// project replaces the columns. It follows where the key columns go. The pseudo columns of a stream are handed on, so that
+// an aggregate further out can go by them; delivered says that the source has them.
+func (r *rows) project(src *sql.Source, outputs []output, delivered bool) {
 	p := &Project{}
 	var cols []rowColumn
 	for _, o := range outputs {
@@ -156,6 +159,17 @@ func (r *rows) project(src *sql.Source, outputs []output) {
 		p.Schema = append(p.Schema, dataflow.Column{Name: o.name, Type: o.x.Type()})
 		p.At = append(p.At, place(src, o.span()))
 		cols = append(cols, rowColumn{name: o.name, typ: o.x.Type(), at: o.at})
+	}
+	for i, c := range r.cols {
+		if !c.hidden || slices.ContainsFunc(outputs, func(o output) bool { return o.name == c.name }) {
+			continue
+		}
+		cols = append(cols, c)
+		if delivered {
+			p.Exprs = append(p.Exprs, expr.NewColumn(i, c.name, c.typ))
+			p.Schema = append(p.Schema, dataflow.Column{Name: c.name, Type: c.typ})
+			p.At = append(p.At, Place{})
+		}
 	}
 	var key []int
 	for _, k := range r.key {
@@ -229,7 +243,7 @@ func (b *builder) rulesFor(in *rows) rules {
 
 // scopeOf returns what names can mean over rows, under the name of their table.
 func (b *builder) scopeOf(in *rows, table string) *scope {
-	sc := &scope{pseudo: &b.wantPseudo}
+	sc := &scope{pseudo: &b.wantPseudo, dropped: in.dropped}
 	texts := columnTexts(in.cols)
 	for i, c := range in.cols {
 		sc.columns = append(sc.columns, column{table: table, name: c.name, typ: c.typ, hidden: c.hidden, expr: expr.NewColumn(i, texts[i], c.typ)})

@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -181,6 +182,10 @@ func TestViewsGiveWhatTheirQueriesGive(t *testing.T) {
 		{"composite key, where, having", "CREATE MATERIALIZED VIEW m AS SELECT count(*) FILTER (WHERE k3) AS n, k2, k1 FROM t WHERE v > 3 GROUP BY k1, k2 HAVING sum(v) > 10",
 			"SELECT count(*) FILTER (WHERE k3) AS n, k2, k1 FROM p.t WHERE v > 3 GROUP BY k1, k2 HAVING sum(v) > 10"},
 		{"distinct", "CREATE MATERIALIZED VIEW m AS SELECT DISTINCT k3, k2 % 2 AS odd FROM t", "SELECT DISTINCT k3, k2 % 2 AS odd FROM p.t"},
+		{"distinct values", "CREATE MATERIALIZED VIEW m AS SELECT k1, count(DISTINCT v) AS n, sum(DISTINCT k2) AS s, bool_and(k3) AS a, bool_or(v > 5) FILTER (WHERE k3) AS o FROM t GROUP BY k1",
+			"SELECT k1, count(DISTINCT v) AS n, sum(DISTINCT k2) AS s, bool_and(k3) AS a, bool_or(v > 5) FILTER (WHERE k3) AS o FROM p.t GROUP BY k1"},
+		{"the least of a table", "CREATE MATERIALIZED VIEW a AS SELECT k1, k2, count(*) AS n FROM t GROUP BY k1, k2; CREATE MATERIALIZED VIEW m AS SELECT n, min(k1) AS lo, max(k2) AS hi, max_by(k1, k2) AS of, count(DISTINCT k2) AS c FROM a GROUP BY n",
+			"SELECT n, min(k1) AS lo, max(k2) AS hi, max_by(k1, k2) AS of, count(DISTINCT k2) AS c FROM (SELECT k1, k2, count(*) AS n FROM p.t GROUP BY k1, k2) AS a GROUP BY n"},
 		{"global", "CREATE MATERIALIZED VIEW m AS SELECT count(*) AS n, sum(v) AS s FROM t", "SELECT count(*) AS n, sum(v) AS s FROM p.t"},
 		{"view over a view", "CREATE MATERIALIZED VIEW a AS SELECT k1, count(*) AS n FROM t GROUP BY k1; CREATE MATERIALIZED VIEW m AS SELECT n, count(*) AS c, sum(n) AS s FROM a GROUP BY n",
 			"SELECT n, count(*) AS c, sum(n) AS s FROM (SELECT k1, count(*) AS n FROM p.t GROUP BY k1) AS a GROUP BY n"},
@@ -231,5 +236,65 @@ func TestViewsGiveWhatTheirQueriesGive(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestFirstAndLastGoByArrival folds rows of several shards in random order and wants the first and the last by (append
+// time, shard, offset).
+func TestFirstAndLastGoByArrival(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	schema := dataflow.Schema{{Name: "k", Type: dataflow.TypeBigInt}, {Name: "v", Type: dataflow.TypeBigInt}}
+	p, err := buildWith("CREATE MATERIALIZED VIEW m AS SELECT k, first(v) AS a, last(v) AS b, max_by(v, k) AS c FROM (SELECT k, v FROM t WHERE k >= 0) AS x GROUP BY k",
+		plan.Streams{{Name: "t", Schema: schema}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkPlan(t, p)
+	for range 20 {
+		type row struct{ time, shard, offset, k, v int64 }
+		var rows []row
+		var next [3]int64
+		for i := range int64(60) {
+			shard := r.Int64N(3)
+			rows = append(rows, row{i/10 + r.Int64N(3), shard, next[shard], r.Int64N(4), i})
+			next[shard]++
+		}
+		e := newEngine(t, p)
+		for _, i := range r.Perm(len(rows)) {
+			b := batch.NewBatch(schema)
+			v := dataflow.BigInt(rows[i].v)
+			if rows[i].v%9 == 0 {
+				v = dataflow.NullValue(dataflow.TypeBigInt) // counts like any other value
+			}
+			b.AppendRow(dataflow.Row{dataflow.BigInt(rows[i].k), v})
+			b.AppendTime, b.Shard, b.FirstOffset = []int64{rows[i].time}, dataflow.ShardID(rows[i].shard), dataflow.Offset(rows[i].offset)
+			e.push("t", b)
+		}
+		slices.SortFunc(rows, func(a, b row) int {
+			return cmp.Or(cmp.Compare(a.time, b.time), cmp.Compare(a.shard, b.shard), cmp.Compare(a.offset, b.offset))
+		})
+		want := batch.NewBatch(dataflow.Schema{{Name: "k", Type: dataflow.TypeBigInt}, {Name: "a", Type: dataflow.TypeBigInt}, {Name: "b", Type: dataflow.TypeBigInt}, {Name: "c", Type: dataflow.TypeBigInt}})
+		for k := range int64(4) {
+			value := func(r row) dataflow.Value {
+				if r.v%9 == 0 {
+					return dataflow.NullValue(dataflow.TypeBigInt)
+				}
+				return dataflow.BigInt(r.v)
+			}
+			var of []row
+			for _, r := range rows {
+				if r.k == k {
+					of = append(of, r)
+				}
+			}
+			if len(of) > 0 {
+				want.AppendRow(dataflow.Row{dataflow.BigInt(k), value(of[0]), value(of[len(of)-1]), value(of[len(of)-1])})
+			}
+		}
+		if a, b := fmt.Sprint(sortedRows(want)), fmt.Sprint(e.table("m")); a != b {
+			t.Fatalf("want\n%s\nhave\n%s", a, b)
+		}
 	}
 }

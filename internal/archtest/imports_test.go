@@ -27,7 +27,7 @@ var law = map[string][]string{
 	"dataflow/key":         {"dataflow/batch"},
 	"dataflow/jsonb":       {},
 	"dataflow/expr":        {"dataflow/batch", "dataflow/jsonb"},
-	"dataflow/agg":         {"dataflow/batch"},
+	"dataflow/agg":         {"dataflow/batch", "dataflow/key"},
 	"dataflow/sql":         {},
 	"dataflow/plan":        {"dataflow/batch", "dataflow/key", "dataflow/expr", "dataflow/agg", "dataflow/sql"},
 	"dataflow/operator":    {"dataflow/batch", "dataflow/key", "dataflow/expr", "dataflow/agg", "dataflow/plan"},

@@ -51,7 +51,7 @@ func (pg database) load(t *testing.T, p *program) {
 		fmt.Fprintf(&b, "INSERT INTO %s SELECT * FROM json_populate_recordset(null::%s, $weir$[%s]$weir$);\n", f.stream, f.stream, strings.Join(f.rows, ",\n"))
 	}
 	for _, v := range p.views {
-		fmt.Fprintf(&b, "CREATE VIEW %s AS %s;\n", v.name, names.ReplaceAllString(v.sql, "$1"))
+		fmt.Fprintf(&b, "CREATE VIEW %s AS %s;\n", v.name, translate(names.ReplaceAllString(v.sql, "$1")))
 	}
 	for _, stmt := range strings.SplitAfter(b.String(), ";\n") {
 		if _, err := pg.run(stmt); err != nil {
@@ -60,9 +60,28 @@ func (pg database) load(t *testing.T, p *program) {
 	}
 }
 
+// translations are aggregates that PostgreSQL does not have, and what gives the same there.
+var translations = []struct {
+	weir *regexp.Regexp
+	pg   string
+}{
+	{regexp.MustCompile(`\b(?:min_by|arg_min)\((\w+), (\w+)\) FILTER \(WHERE ([^)]*)\)`), "(array_agg($1 ORDER BY $2, $1) FILTER (WHERE $2 IS NOT NULL AND $3))[1]"},
+	{regexp.MustCompile(`\b(?:min_by|arg_min)\((\w+), (\w+)\)`), "(array_agg($1 ORDER BY $2, $1) FILTER (WHERE $2 IS NOT NULL))[1]"},
+	{regexp.MustCompile(`\b(?:max_by|arg_max)\((\w+), (\w+)\)`), "(array_agg($1 ORDER BY $2 DESC, $1 DESC) FILTER (WHERE $2 IS NOT NULL))[1]"},
+}
+
+// translate writes a SELECT for PostgreSQL.
+func translate(sql string) string {
+	for _, t := range translations {
+		sql = t.weir.ReplaceAllString(sql, t.pg)
+	}
+	return sql
+}
+
 // ask runs a SELECT.
 func (pg database) ask(t *testing.T, sql string) *table {
 	t.Helper()
+	sql = translate(sql)
 	sql = strings.TrimRight(strings.TrimSpace(sql), ";")
 	desc, err := pg.run(sql + "\n\\gdesc\n")
 	if err != nil {
