@@ -3,8 +3,6 @@ package statequery
 import (
 	"context"
 	"encoding/binary"
-	"errors"
-	"time"
 
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/batch"
@@ -16,37 +14,48 @@ import (
 // deployment.
 type binding struct {
 	Catalog
-	pipeline *Pipeline
-	table    *Table
+	pipelines map[string]*Pipeline
+	tables    map[[2]string]*Table // by pipeline and name
+}
+
+func (e *Engine) binding() *binding {
+	return &binding{Catalog: e.cfg.Catalog, pipelines: make(map[string]*Pipeline), tables: make(map[[2]string]*Table)}
 }
 
 var _ plan.TableCatalog = (*binding)(nil)
 
 // Table implements plan.TableCatalog.
 func (b *binding) Table(pipeline, table string) (plan.Table, error) {
-	p, err := b.Pipeline(pipeline)
-	if err != nil {
-		return plan.Table{}, err
+	p := b.pipelines[pipeline]
+	if p == nil {
+		var err error
+		if p, err = b.Pipeline(pipeline); err != nil {
+			return plan.Table{}, err
+		}
+		b.pipelines[pipeline] = p
 	}
 	t, err := b.Catalog.Table(p, table)
 	if err != nil {
 		return plan.Table{}, err
 	}
-	b.pipeline, b.table = p, t
+	b.tables[[2]string{pipeline, table}] = t
 	return plan.TableOf(pipeline, t.stage), nil
 }
 
-// Query runs a SELECT over one table and returns a page of its result, with the token of the next page. The result of a
-// page after the first is computed again, at the cut of the first.
+// Query runs a query over tables of one pipeline, or explains one, and returns a page of its result, with the token of the
+// next page. The result of a page after the first is computed again, at the cut of the first.
 func (e *Engine) Query(ctx context.Context, text string, p dataflow.Page, o dataflow.ReadOptions) (*batch.Batch, string, dataflow.Cut, error) {
 	fail := func(err error) (*batch.Batch, string, dataflow.Cut, error) { return nil, "", dataflow.Cut{}, err }
 	limit, err := pageLimit(p, dataflow.MaxPageRows)
 	if err != nil {
 		return fail(err)
 	}
-	sel, err := sql.ParseQuery(text)
+	sel, explained, err := sql.ParseStatement(text)
 	if err != nil {
 		return fail(err)
+	}
+	if explained != nil {
+		return e.explain(ctx, explained, o)
 	}
 	pg, err := e.page(p.Token, requestHash("query", text, o.Isolation.String()))
 	if err != nil {
@@ -58,18 +67,18 @@ func (e *Engine) Query(ctx context.Context, text string, p dataflow.Page, o data
 			return fail(err)
 		}
 	}
-	bound := &binding{Catalog: e.cfg.Catalog}
+	bound := e.binding()
 	q, err := plan.BindQuery(sel, bound, at.now)
 	if err != nil {
 		return fail(err)
 	}
-	r, err := e.admit(ctx, e.queries, bound.pipeline, func(p *Pipeline) (*reading, error) { return pg.open(ctx, p, o) })
+	r, err := e.admit(ctx, e.queries, bound.pipelines[q.Pipeline], func(p *Pipeline) (*reading, error) { return pg.open(ctx, p, o) })
 	if err != nil {
 		return fail(err)
 	}
 	defer e.queries.leave()
 	defer r.close()
-	rows, err := r.execute(ctx, bound.table, q)
+	rows, err := r.execute(ctx, bound, q)
 	if err != nil {
 		return fail(err)
 	}
@@ -128,80 +137,4 @@ func parseQueryPlace(b []byte) (queryPlace, error) {
 func (p queryPlace) bytes() []byte {
 	b := binary.BigEndian.AppendUint64(nil, uint64(p.from))
 	return binary.BigEndian.AppendUint64(b, uint64(p.now))
-}
-
-// execute reads what the query needs and runs it, within the budget of time and memory (Q3).
-func (r *reading) execute(ctx context.Context, t *Table, q *plan.Query) (*batch.Batch, error) {
-	x := q.NewExec(plan.ExecOptions{MaxBytes: r.e.cfg.MaxBytes})
-	var err error
-	if q.Access.Points {
-		err = r.feedKeys(ctx, t, q.Access.Keys, x)
-	} else {
-		for _, rg := range q.Access.Ranges {
-			if err = r.feedRange(ctx, t, rg, x); err != nil || x.Done() {
-				break
-			}
-		}
-	}
-	if err != nil {
-		return nil, err
-	}
-	return x.Result()
-}
-
-// feedRange pushes the rows of a range.
-func (r *reading) feedRange(ctx context.Context, t *Table, rg plan.Range, x *plan.Exec) (err error) {
-	w, err := r.walk(ctx, t, rg.Lo, rg.Hi, walkRows)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, w.close()) }()
-	for !x.Done() {
-		rows, _, err := w.next(ctx, int(min(x.Wants(), walkRows)))
-		if err != nil || rows == nil {
-			return err
-		}
-		if err := r.feed(rows, x); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// feedKeys looks keys up and pushes their rows.
-func (r *reading) feedKeys(ctx context.Context, t *Table, keys [][]byte, x *plan.Exec) error {
-	var pieces batch.Pieces
-	for len(keys) > 0 && !x.Done() {
-		part := keys[:min(len(keys), walkRows)]
-		keys = keys[len(part):]
-		accs, err := r.accumulators(ctx, t, part)
-		if err != nil {
-			return err
-		}
-		for len(part) > 0 && !x.Done() {
-			if ctx.Err() != nil {
-				return deadline(ctx)
-			}
-			rows, n, err := t.visible(&pieces, part, accs, r.pipeline.OnError, func(int) {})
-			if err != nil {
-				return err
-			}
-			part, accs = part[n:], accs[n:]
-			if err := r.feed(rows, x); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func (r *reading) feed(rows *batch.Batch, x *plan.Exec) error {
-	if err := x.Push(rows); err != nil {
-		return err
-	}
-	if r.overtime() && !x.Done() {
-		return dataflow.Errorf(dataflow.ReasonScanLimit, "the query has run for %s, the limit is %s", time.Since(r.began).Round(time.Millisecond), r.e.cfg.MaxTime).
-			WithHint("narrow the key in WHERE, or page through a scan").WithMeta("limit", "time")
-	}
-	return nil
 }

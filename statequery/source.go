@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/dataflow/plan"
 )
 
 // Pipeline is what the meta log says of a pipeline at one moment. It is immutable.
@@ -32,6 +33,8 @@ type Catalog interface {
 	Table(p *Pipeline, name string) (*Table, error)
 	// TableNames returns the names of all tables, pipeline.table, for suggestions.
 	TableNames() []string
+	// Streams returns the streams that exist, for the EXPLAIN of a file that is not deployed.
+	Streams() plan.Catalog
 	// Changed returns a channel that is closed when a pipeline may have changed after the call.
 	Changed() <-chan struct{}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/dataflow/plan"
 	"github.com/weirdb/weir/statequery"
 )
 
@@ -49,6 +50,8 @@ func (w *world) Table(_ *statequery.Pipeline, name string) (*statequery.Table, e
 }
 
 func (w *world) TableNames() []string { return nil }
+
+func (w *world) Streams() plan.Catalog { return plan.Streams{} }
 
 func (w *world) Changed() <-chan struct{} {
 	w.mu.Lock()

@@ -13,6 +13,7 @@ import (
 
 // Table is a table prepared for being read. It is immutable, for any number of requests; the Catalog keeps one per table.
 type Table struct {
+	plan  *plan.Plan // of its pipeline
 	stage *plan.Stage
 	fin   *operator.Finalizer
 	// unfed is the state of the only row before any input; nil for a table that can be empty.
@@ -21,9 +22,9 @@ type Table struct {
 	values []int
 }
 
-// NewTable prepares the table that a stage keeps.
-func NewTable(st *plan.Stage) *Table {
-	t := &Table{stage: st, fin: operator.NewFinalizer(st)}
+// NewTable prepares the table that a stage of a plan keeps.
+func NewTable(p *plan.Plan, st *plan.Stage) *Table {
+	t := &Table{plan: p, stage: st, fin: operator.NewFinalizer(st)}
 	for i := range st.Schema {
 		if !slices.Contains(st.KeyCols, i) {
 			t.values = append(t.values, i)

@@ -109,7 +109,7 @@ func newWorld(t testing.TB, shards int) *world {
 	w := &world{t: t, shards: shards, tables: make(map[string]*statequery.Table), stages: make(map[string]*plan.Stage)}
 	empty := &tables{values: make(map[string]map[string][]byte), model: make(map[group2]sums), pos: make(dataflow.Positions)}
 	for _, st := range p.Tables() {
-		w.tables[st.Name], w.stages[st.Name] = statequery.NewTable(st), st
+		w.tables[st.Name], w.stages[st.Name] = statequery.NewTable(p, st), st
 		empty.values[st.Name] = make(map[string][]byte)
 	}
 	w.mu.cuts = map[dataflow.CheckpointID]*tables{0: empty.clone()}

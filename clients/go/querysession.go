@@ -3,7 +3,7 @@ package weir
 import "strings"
 
 // pipelineOf returns the pipeline that a query reads, so that its session token can be sent along: the name before the
-// dot after the first FROM that stands outside of quotes and comments. "" when it finds none; then the read has no
+// dot after the first FROM or JOIN that stands outside of quotes and comments. "" when it finds none; then the read has no
 // session, and the server says what is wrong with the text.
 func pipelineOf(sql string) string {
 	afterFrom := false
@@ -13,7 +13,7 @@ func pipelineOf(sql string) string {
 				return word
 			}
 		}
-		afterFrom = word == "from"
+		afterFrom = word == "from" || word == "join"
 	}
 	return ""
 }

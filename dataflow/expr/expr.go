@@ -34,6 +34,9 @@ type Env struct {
 	// expression fail for one row it is called for each; the first call is the row's error. Nil ignores failures.
 	Fail func(row int, err *dataflow.Error)
 
+	// Lookups are the results of the subqueries of the query that runs, by number. Views have none.
+	Lookups []Lookup
+
 	patterns patternCache
 	room     room
 }
@@ -64,6 +67,10 @@ func Walk(e Expr, fn func(Expr) bool) {
 		Walk(e.els, fn)
 	case *Cast:
 		Walk(e.arg, fn)
+	case *Subquery:
+		for _, a := range e.args {
+			Walk(a, fn)
+		}
 	}
 }
 

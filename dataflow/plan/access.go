@@ -13,7 +13,7 @@ import (
 	"github.com/weirdb/weir/dataflow/sql"
 )
 
-// accessOf derives from a WHERE which keys of a table can matter. It looks at the conditions that AND connects, of the
+// accessOf derives from the conditions of a WHERE that AND connects which keys of a table can matter. It uses those of the
 // forms
 //
 //	k = constant, k IN (constants), k IS NULL, k IS [NOT] DISTINCT FROM constant, k, NOT k, and ORs of these over one k
@@ -21,19 +21,20 @@ import (
 //
 // and takes values for the leading key columns, then a range on the next one. What it cannot use it leaves to the filter:
 // the result may hold more keys than match, never fewer.
-func accessOf(src *sql.Source, t Table, sc *scope, where sql.Expr, now int64) Access {
+func accessOf(src *sql.Source, t Table, sc *scope, conditions []sql.Expr, now int64) Access {
 	a := &accessBinder{table: t, scope: sc, now: now, bind: &binder{src: src, scope: &scope{}, noAggregate: "not here"}}
 	a.parts = make([]keyPart, len(t.KeyCols))
-	if where != nil {
-		for _, c := range conjuncts(where) {
-			a.add(c)
-		}
+	for _, c := range conditions {
+		a.add(c)
 	}
 	return a.access()
 }
 
 // conjuncts returns the conditions that AND connects.
 func conjuncts(e sql.Expr) []sql.Expr {
+	if e == nil {
+		return nil
+	}
 	and, ok := e.(*sql.Binary)
 	if !ok || and.Op != "AND" {
 		return []sql.Expr{e}
@@ -104,7 +105,11 @@ func (a *accessBinder) keyColumn(e sql.Expr) int {
 	if !ok {
 		return -1
 	}
-	return slices.Index(a.table.KeyCols, a.scope.position(n))
+	at := a.scope.position(n)
+	if at < 0 {
+		return -1
+	}
+	return slices.Index(a.table.KeyCols, isColumn(a.scope.columns[at].expr))
 }
 
 func (a *accessBinder) typeOf(i int) dataflow.Type { return a.table.Schema[a.table.KeyCols[i]].Type }
@@ -120,7 +125,7 @@ func (a *accessBinder) equality(c sql.Expr) (part int, values []dataflow.Value, 
 			return a.values(i, true, constant)
 		}
 	case *sql.In:
-		if i := a.keyColumn(c.X); i >= 0 && !c.Not {
+		if i := a.keyColumn(c.X); i >= 0 && !c.Not && c.Query == nil {
 			return a.values(i, true, c.List...)
 		}
 	case *sql.Distinct:

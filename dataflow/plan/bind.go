@@ -18,6 +18,11 @@ type binder struct {
 	noAggregate string
 	// noNow says why now() cannot stand here; "" if it can.
 	noNow string
+	// queries binds what only queries have: nil in views, and where a constant must stand.
+	queries *queryLevel
+	// windows collects window functions; nil where none can stand, in a query because of noWindow.
+	windows  *windows
+	noWindow string
 }
 
 // errorf makes a SQL_TYPE error that points at a piece of the text.
@@ -58,6 +63,9 @@ func (b *binder) bind(e sql.Expr) (expr.Expr, error) {
 	case *sql.Between:
 		return b.between(e)
 	case *sql.In:
+		if e.Query != nil {
+			return b.inQuery(e)
+		}
 		return b.call(e.OpAt, negated("in", e.Not), append([]sql.Expr{e.X}, e.List...)...)
 	case *sql.Like:
 		return b.like(e)
@@ -72,6 +80,8 @@ func (b *binder) bind(e sql.Expr) (expr.Expr, error) {
 		return b.cast(e)
 	case *sql.Call:
 		return b.function(e)
+	case *sql.Subquery:
+		return b.subquery(e)
 	}
 	return nil, b.errorf(e.Span(), "an expression of this kind is not supported")
 }

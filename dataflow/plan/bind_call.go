@@ -18,10 +18,12 @@ func refusedFunction(name string) string {
 		return "it makes rows: write it in FROM, FROM s, " + name + "(…) AS t(x)"
 	case "json_array_elements", "json_array_elements_text", "json_object_keys":
 		return "write jsonb" + strings.TrimPrefix(name, "json") + "(…) in FROM"
-	case "generate_series", "regexp_matches", "jsonb_each", "jsonb_each_text":
+	case "regexp_matches", "jsonb_each", "jsonb_each_text":
 		return "it makes rows, which is not there yet"
+	case "generate_series":
+		return "it makes rows: write it in FROM of a query, FROM generate_series(1, 10) AS t(x)"
 	case "row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead", "first_value", "last_value", "nth_value":
-		return "window functions are not there yet; group by date_trunc or date_bin of a time for one row per span"
+		return windowNotYet
 	case "tumble", "hop", "session", "tumble_start", "tumble_end":
 		return "windows are not there yet; group by date_trunc or date_bin of a time"
 	case "array_agg", "string_agg", "json_agg", "jsonb_agg", "json_object_agg", "group_concat", "listagg", "array_collect":
@@ -79,8 +81,14 @@ func isNow(name string) bool {
 // function binds a call.
 func (b *binder) function(c *sql.Call) (expr.Expr, error) {
 	name := c.Func.Name
+	if c.Over != nil {
+		return b.window(c)
+	}
 	if agg.IsAggregate(name) {
 		return b.aggregate(c)
+	}
+	if isWindowOnly(name) && b.queries != nil {
+		return nil, b.errorf(c.At, "%s(…) is a window function: write %s(…) OVER (PARTITION BY … ORDER BY …)", name, name)
 	}
 	if name == "timezone" {
 		return nil, b.refuse(c.Func.At, "AT TIME ZONE is not there yet: times are in UTC; add or subtract an INTERVAL for another zone")

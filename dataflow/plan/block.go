@@ -15,6 +15,8 @@ type block struct {
 	group   *grouping // nil: a row per row
 	outputs []output  // over the input, or over the groups' rows
 	having  *Filter   // over the groups' rows; nil: all groups
+	windows *windows  // of a query that has window functions
+	bind    *binder   // of the outputs, for ORDER BY
 }
 
 // output is one column of a SELECT's result.
@@ -31,6 +33,8 @@ type rules struct {
 	table        bool   // the input is a table in a view: aggregates must take rows back
 	noNow        string // why now() cannot be used; "" if it can
 	noNowGrouped string // the same over groups' rows
+	// queries binds what only queries have: subqueries in expressions and window functions. Nil in views.
+	queries *queryLevel
 }
 
 // bindBlock binds the parts of s that block holds, over the columns of sc.
@@ -45,7 +49,7 @@ func bindBlock(s *sql.Select, src *sql.Source, sc *scope, r rules) (*block, erro
 		}
 	}
 	blk := &block{}
-	b := &binder{src: src, scope: sc, noNow: r.noNow}
+	b := &binder{src: src, scope: sc, noNow: r.noNow, queries: r.queries}
 	if s.Where != nil {
 		b.noAggregate = "WHERE sees rows, not groups: write HAVING"
 		cond, err := b.bindBool(s.Where, "WHERE")
@@ -62,11 +66,19 @@ func bindBlock(s *sql.Select, src *sql.Source, sc *scope, r rules) (*block, erro
 		}
 		b.group, b.noNow = blk.group, r.noNowGrouped
 	}
+	blk.bind = b
+	if r.queries != nil {
+		if err := bindWindows(b, blk, s, items); err != nil {
+			return nil, err
+		}
+	}
 	if err := bindOutputs(b, blk, items); err != nil {
 		return nil, err
 	}
 	if s.Having != nil {
-		cond, err := b.bindBool(s.Having, "HAVING")
+		inner := *b
+		inner.windows = nil
+		cond, err := inner.bindBool(s.Having, "HAVING")
 		if err != nil {
 			return nil, err
 		}
@@ -87,7 +99,7 @@ func expandStars(s *sql.Select, src *sql.Source, sc *scope) ([]sql.Item, error) 
 			continue
 		}
 		found := false
-		for _, c := range sc.columns {
+		for _, c := range sc.starred(it.Qualifier) {
 			if it.Qualifier != "" && c.table != it.Qualifier || c.hidden {
 				continue
 			}
@@ -108,6 +120,18 @@ func expandStars(s *sql.Select, src *sql.Source, sc *scope) ([]sql.Item, error) 
 		}
 	}
 	return items, nil
+}
+
+// starred returns the columns that * means, or those that t.* means and others.
+func (s *scope) starred(table string) []column {
+	if s.star == nil || table != "" {
+		return s.columns
+	}
+	cols := make([]column, len(s.star))
+	for i, at := range s.star {
+		cols[i] = s.columns[at]
+	}
+	return cols
 }
 
 // groups reports whether s groups its rows.
@@ -131,7 +155,7 @@ func groups(s *sql.Select, items []sql.Item) bool {
 func hasAggregate(e sql.Expr) bool {
 	found := false
 	sql.Walk(e, func(e sql.Expr) bool {
-		if c, ok := e.(*sql.Call); ok && agg.IsAggregate(c.Func.Name) {
+		if c, ok := e.(*sql.Call); ok && c.Over == nil && agg.IsAggregate(c.Func.Name) {
 			found = true
 		}
 		return !found
@@ -270,6 +294,16 @@ func columnName(e sql.Expr) string {
 			}
 		}
 		return "case"
+	case *sql.Subquery:
+		if e.Exists {
+			return "exists"
+		}
+		if q := e.Query; len(q.Items) == 1 && !q.Items[0].Star {
+			if q.Items[0].Alias != nil {
+				return q.Items[0].Alias.Name
+			}
+			return columnName(q.Items[0].Expr)
+		}
 	case *sql.Literal:
 		if e.Kind == sql.LiteralTrue || e.Kind == sql.LiteralFalse {
 			return "bool"

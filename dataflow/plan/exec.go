@@ -1,16 +1,17 @@
 package plan
 
 import (
+	"errors"
 	"fmt"
-	"math"
 
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/batch"
+	"github.com/weirdb/weir/dataflow/expr"
 )
 
 // ExecOptions bound one run of a query.
 type ExecOptions struct {
-	// MaxBytes is how much memory the run may hold: groups, rows to sort and the result. 0 = DefaultExecBytes.
+	// MaxBytes is how much memory the run may hold: groups, sides of joins, rows to sort and the result. 0 = DefaultExecBytes.
 	MaxBytes int64
 }
 
@@ -18,12 +19,22 @@ type ExecOptions struct {
 // beside the state of a small node.
 const DefaultExecBytes = 64 << 20
 
-// Exec is one run of a query: rows of the table are pushed, then the result is taken. It has no I/O and no goroutine; one
-// goroutine uses it.
-type Exec struct {
-	first  step
-	result *collector
-	err    error
+// Tables reads the tables of a query for a run, all at one cut. One goroutine uses it.
+type Tables interface {
+	// Open starts to read what an access names of a table; rows outside of it may come too. Several readings may be open at
+	// once. The run closes each.
+	Open(t Table, a Access) (Rows, error)
+	// Check returns an error when the run must end, because its time is over or its caller has gone. It is called every few
+	// thousand rows of work.
+	Check() error
+}
+
+// Rows is one reading of a table.
+type Rows interface {
+	// Next returns rows in the order of the key, at most so many, perhaps none: batches of the table's visible columns, which
+	// are the caller's. Nil is the end.
+	Next(most int) (*batch.Batch, error)
+	Close() error
 }
 
 // step is one step of a run. Batches given to push belong to it.
@@ -37,23 +48,44 @@ type step interface {
 
 func done(s step) bool { return s.wants() == 0 }
 
-// NewExec starts a run of the query.
-func (q *Query) NewExec(opts ExecOptions) *Exec {
+// run is one run of a query. It has no goroutine; one goroutine uses it.
+type run struct {
+	q       *Query
+	mem     *budget
+	tables  Tables
+	lookups []expr.Lookup // of the subqueries that have run
+	scans   map[*scanNode]*scanner
+}
+
+// Run runs the query and returns its rows, in the order that ORDER BY asks for. Rows of a grouping without ORDER BY come in
+// the order of their keys, other rows of one table in the order in which they are read. The error is EXPRESSION_FAILED,
+// SCAN_LIMIT or TOO_LARGE, or one of tables.
+func (q *Query) Run(tables Tables, opts ExecOptions) (_ *batch.Batch, err error) {
 	if opts.MaxBytes <= 0 {
 		opts.MaxBytes = DefaultExecBytes
 	}
-	mem := &budget{limit: opts.MaxBytes}
-	result := &collector{out: batch.NewBatch(q.Schema), mem: mem}
-	var next step = result
-	for i := len(q.levels) - 1; i >= 0; i-- {
-		next = q.levels[i].steps(q, mem, next)
+	r := &run{q: q, mem: &budget{limit: opts.MaxBytes}, tables: tables, lookups: make([]expr.Lookup, len(q.subqueries)), scans: make(map[*scanNode]*scanner)}
+	defer func() { err = errors.Join(err, r.close()) }()
+	result := &collector{out: batch.NewBatch(q.Schema), mem: r.mem}
+	if err := r.drain(r.chain(q.root, result)); err != nil {
+		return nil, err
 	}
-	return &Exec{first: next, result: result}
+	return result.out, nil
+}
+
+// close closes what is still being read.
+func (r *run) close() error {
+	var errs []error
+	for _, s := range r.scans {
+		errs = append(errs, s.close())
+	}
+	return errors.Join(errs...)
 }
 
 // steps returns the steps of a level, which push what they give into next.
-func (l *level) steps(q *Query, mem *budget, next step) step {
-	evaluate := func(next step) *evaluator { return newEvaluator(q, mem, next) }
+func (l *level) steps(r *run, next step) step {
+	mem := r.mem
+	evaluate := func(next step) *evaluator { return newEvaluator(r, next) }
 	if l.limit != noLimit || l.offset > 0 {
 		next = &limiter{next: next, skip: l.offset, left: l.limit}
 	}
@@ -71,53 +103,21 @@ func (l *level) steps(q *Query, mem *budget, next step) step {
 		next = newDistinct(next, mem, l.outputs.Schema)
 	}
 	next = &projector{evaluator: evaluate(next), project: l.outputs}
+	if l.windows != nil {
+		next = newWindower(r, next, l.windows)
+		next = &projector{evaluator: evaluate(next), project: l.windows.input}
+	}
 	if l.having != nil {
 		next = &filterer{evaluator: evaluate(next), filter: l.having}
 	}
 	if l.grouped {
 		next = newGrouper(next, mem, l)
-		next = &projector{evaluator: evaluate(next), project: l.input}
+		next = &projector{evaluator: evaluate(next), project: l.groupBy}
 	}
 	if l.filter != nil {
 		next = &filterer{evaluator: evaluate(next), filter: l.filter}
 	}
 	return next
-}
-
-// Push gives rows of the table to the query: batches of the table's visible columns. The batch belongs to the Exec
-// afterwards. The error is EXPRESSION_FAILED, SCAN_LIMIT or TOO_LARGE; after one, the run has failed.
-func (e *Exec) Push(b *batch.Batch) error {
-	if e.err == nil && b.N > 0 && !done(e.first) {
-		e.err = e.first.push(b)
-	}
-	return e.err
-}
-
-// Done reports that more rows cannot change the result: the caller may stop reading.
-func (e *Exec) Done() bool { return e.err != nil || done(e.first) }
-
-// Wants returns how many more rows at most the run can use, so that no more are read: 0 once Done.
-func (e *Exec) Wants() int64 {
-	switch n := e.first.wants(); {
-	case e.err != nil:
-		return 0
-	case n == noLimit:
-		return math.MaxInt64
-	default:
-		return n
-	}
-}
-
-// Result ends the run and returns its rows, in the order that ORDER BY asks for. Rows of a grouping without ORDER BY come
-// in the order of their keys, other rows in the order in which they were pushed. It is called once.
-func (e *Exec) Result() (*batch.Batch, error) {
-	if e.err == nil {
-		e.err = e.first.finish()
-	}
-	if e.err != nil {
-		return nil, e.err
-	}
-	return e.result.out, nil
 }
 
 // partBytes is about how many bytes the steps that hold rows pass on at a time: so much more than the budget says is held.

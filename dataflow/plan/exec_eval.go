@@ -23,9 +23,9 @@ type evaluator struct {
 	errAt  Place
 }
 
-func newEvaluator(q *Query, mem *budget, next step) *evaluator {
-	ev := &evaluator{next: next, mem: mem, src: q.src}
-	ev.env.Now = q.now
+func newEvaluator(r *run, next step) *evaluator {
+	ev := &evaluator{next: next, mem: r.mem, src: r.q.src}
+	ev.env.Now, ev.env.Lookups = r.q.now, r.lookups
 	ev.env.Fail = func(row int, err *dataflow.Error) {
 		if row < ev.failed {
 			ev.failed, ev.err, ev.errAt = row, err, ev.at

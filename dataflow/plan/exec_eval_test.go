@@ -2,6 +2,7 @@ package plan_test
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -29,11 +30,7 @@ func runWhole(t *testing.T, tb *table, text string, maxBytes int64) (*batch.Batc
 	if err != nil {
 		t.Fatal(err)
 	}
-	ex := q.NewExec(plan.ExecOptions{MaxBytes: maxBytes})
-	if err := ex.Push(tb.rows.Slice(0, tb.rows.N)); err != nil {
-		return nil, err
-	}
-	return ex.Result()
+	return q.Run(&memory{ts: tables{"p.t": tb}, size: tb.rows.N}, plan.ExecOptions{MaxBytes: maxBytes})
 }
 
 func TestValuesBetweenStepsAreMadeInPieces(t *testing.T) {
@@ -79,22 +76,37 @@ func TestARowBehindTheLimitCannotFailTheQuery(t *testing.T) {
 	}
 }
 
+// wanted is an empty table that notes how many rows are asked for.
+type wanted struct{ most int }
+
+func (w *wanted) Open(plan.Table, plan.Access) (plan.Rows, error) { return w, nil }
+func (w *wanted) Check() error                                    { return nil }
+func (w *wanted) Close() error                                    { return nil }
+func (w *wanted) Next(most int) (*batch.Batch, error) {
+	w.most = most
+	return nil, nil
+}
+
 func TestAReaderIsToldHowManyRowsAreWanted(t *testing.T) {
 	tb := keyTable(10)
-	for text, want := range map[string]int64{
+	for text, want := range map[string]int{
 		"SELECT v FROM p.t LIMIT 3 OFFSET 2":                   5,
-		"SELECT v FROM p.t LIMIT 0":                            0,
-		"SELECT v FROM p.t WHERE v > 3 LIMIT 3":                1<<63 - 1,
-		"SELECT v FROM p.t ORDER BY v LIMIT 3":                 1<<63 - 1,
-		"SELECT count(*) FROM p.t":                             1<<63 - 1,
-		"SELECT v FROM p.t LIMIT 9223372036854775807 OFFSET 9": 1<<63 - 1,
+		"SELECT v FROM p.t LIMIT 0":                            -1,
+		"SELECT v FROM p.t WHERE v > 3 LIMIT 3":                math.MaxInt32,
+		"SELECT v FROM p.t ORDER BY v LIMIT 3":                 math.MaxInt32,
+		"SELECT count(*) FROM p.t":                             math.MaxInt32,
+		"SELECT v FROM p.t LIMIT 9223372036854775807 OFFSET 9": math.MaxInt32,
 	} {
 		q, err := bind(tables{"p.t": tb}, text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := q.NewExec(plan.ExecOptions{}).Wants(); got != want {
-			t.Errorf("%s: %d, want %d", text, got, want)
+		m := &wanted{most: -1}
+		if _, err := q.Run(m, plan.ExecOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if m.most != want {
+			t.Errorf("%s: %d, want %d", text, m.most, want)
 		}
 	}
 }

@@ -83,6 +83,24 @@ func (s *sorter) push(b *batch.Batch) error {
 
 // appendKey appends the bytes that row i is ordered by.
 func (s *sorter) appendKey(dst []byte, b *batch.Batch, i int) []byte {
+	return appendColumns(s.appendOrder(dst, b, i), b.Cols, i)
+}
+
+// appendColumns appends bytes that tell rows apart by all columns.
+func appendColumns(dst []byte, cols []*batch.Vector, i int) []byte {
+	for _, v := range cols {
+		switch t := v.Type; {
+		case v.IsNull(i) || t.Ordered() && t != dataflow.TypeInterval:
+			dst = key.AppendVector(dst, v, i)
+		default: // no key, or one that several values share
+			dst = batch.AppendCell(dst, v, i)
+		}
+	}
+	return dst
+}
+
+// appendOrder appends the bytes that ORDER BY compares.
+func (s *sorter) appendOrder(dst []byte, b *batch.Batch, i int) []byte {
 	for _, o := range s.order {
 		v := b.Cols[o.col]
 		null := v.IsNull(i)
@@ -100,14 +118,6 @@ func (s *sorter) appendKey(dst []byte, b *batch.Batch, i int) []byte {
 			for j := from; j < len(dst); j++ {
 				dst[j] = ^dst[j]
 			}
-		}
-	}
-	for _, v := range b.Cols {
-		switch t := v.Type; {
-		case v.IsNull(i) || t.Ordered() && t != dataflow.TypeInterval:
-			dst = key.AppendVector(dst, v, i)
-		default: // no key, or one that several values share
-			dst = batch.AppendCell(dst, v, i)
 		}
 	}
 	return dst

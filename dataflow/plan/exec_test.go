@@ -85,21 +85,21 @@ func TestAccessNeverLosesRows(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}
-		all, _, err := run(q, tb, 7, func(int) bool { return true })
+		all, _, err := run(q, ts, 7, true)
 		if err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}
-		some, read, err := run(q, tb, 100, func(i int) bool { return admits(q.Access, tb.key(i)) })
+		some, read, err := run(q, ts, 100, false)
 		if err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}
 		if a, b := printRows(all), printRows(some); a != b {
-			t.Fatalf("%s\nover all rows:\n%s\nover the rows of the access (%s):\n%s", text, a, q.Access.Text, b)
+			t.Fatalf("%s\nover all rows:\n%s\nover the rows of the access (%s):\n%s", text, a, q.Scans[0].Access.Text, b)
 		}
 		if read < tb.rows.N {
 			narrowed++
 		}
-		checkAccess(t, q.Access)
+		checkAccess(t, q.Scans[0].Access)
 	}
 	if narrowed < 500 {
 		t.Fatalf("only %d of 3000 queries read less than the whole table", narrowed)
@@ -131,11 +131,11 @@ func TestLimitWithOrderIsAPrefixOfTheOrder(t *testing.T) {
 		ts := tables{"p.t": tb}
 		order := []string{"v", "v DESC", "v DESC NULLS LAST, k1", "k1 NULLS FIRST, k2 DESC", "v + k2"}[r.IntN(5)]
 		offset, limit := r.IntN(50), r.IntN(300)
-		full, _, err := runText(ts, "SELECT * FROM p.t ORDER BY "+order, tb)
+		full, _, err := runText(ts, "SELECT * FROM p.t ORDER BY "+order)
 		if err != nil {
 			t.Fatal(err)
 		}
-		top, _, err := runText(ts, fmt.Sprintf("SELECT * FROM p.t ORDER BY %s LIMIT %d OFFSET %d", order, limit, offset), tb)
+		top, _, err := runText(ts, fmt.Sprintf("SELECT * FROM p.t ORDER BY %s LIMIT %d OFFSET %d", order, limit, offset))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +145,7 @@ func TestLimitWithOrderIsAPrefixOfTheOrder(t *testing.T) {
 			t.Fatalf("ORDER BY %s: want\n%s\ngot\n%s", order, a, b)
 		}
 		shuffled := &table{Table: tb.Table, rows: shuffle(r, tb.rows)}
-		again, _, err := runText(tables{"p.t": shuffled}, "SELECT * FROM p.t ORDER BY "+order, shuffled)
+		again, _, err := runText(tables{"p.t": shuffled}, "SELECT * FROM p.t ORDER BY "+order)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -164,12 +164,12 @@ func shuffle(r *rand.Rand, b *batch.Batch) *batch.Batch {
 	return b.Select(sel)
 }
 
-func runText(ts tables, text string, tb *table) (*batch.Batch, int, error) {
+func runText(ts tables, text string) (*batch.Batch, int, error) {
 	q, err := bind(ts, text)
 	if err != nil {
 		return nil, 0, err
 	}
-	return run(q, tb, 1+len(text)*7, func(int) bool { return true })
+	return run(q, ts, 1+len(text)*7, true)
 }
 
 // TestMemoryIsBounded gives each kind of query that holds rows less memory than it needs.
@@ -191,19 +191,9 @@ func TestMemoryIsBounded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ex := q.NewExec(plan.ExecOptions{MaxBytes: 10_000})
-		err = ex.Push(tb.rows.Slice(0, tb.rows.N))
-		if err == nil {
-			_, err = ex.Result()
-		}
-		if dataflow.ReasonOf(err) != dataflow.ReasonScanLimit {
+		m := &memory{ts: ts, size: tb.rows.N}
+		if _, err := q.Run(m, plan.ExecOptions{MaxBytes: 10_000}); dataflow.ReasonOf(err) != dataflow.ReasonScanLimit {
 			t.Errorf("%s: got %v", text, err)
-		}
-		if !ex.Done() {
-			t.Errorf("%s: a failed run wants more rows", text)
-		}
-		if _, again := ex.Result(); again == nil {
-			t.Errorf("%s: a failed run has a result", text)
 		}
 	}
 	for _, text := range []string{"SELECT * FROM p.t ORDER BY v DESC LIMIT 10", "SELECT * FROM p.t LIMIT 20", "SELECT sum(v) FROM p.t"} {
@@ -211,13 +201,8 @@ func TestMemoryIsBounded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ex := q.NewExec(plan.ExecOptions{MaxBytes: 10_000})
-		for from := 0; from < tb.rows.N && !ex.Done(); from += 100 {
-			if err := ex.Push(tb.rows.Slice(from, from+100)); err != nil {
-				t.Fatalf("%s: %v", text, err)
-			}
-		}
-		if _, err := ex.Result(); err != nil {
+		m := &memory{ts: ts, size: 100}
+		if _, err := q.Run(m, plan.ExecOptions{MaxBytes: 10_000}); err != nil {
 			t.Errorf("%s: %v", text, err)
 		}
 	}

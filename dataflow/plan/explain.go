@@ -155,39 +155,3 @@ func explainColumn(x expr.Expr, c dataflow.Column) string {
 	}
 	return text + " as " + c.Name
 }
-
-// Explain prints a query for people and for tests.
-func (q *Query) Explain() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "table %s.%s\naccess: %s\n", q.Table.Pipeline, q.Table.Name, q.Access.Text)
-	for _, l := range q.levels {
-		l.explain(&b)
-	}
-	fmt.Fprintf(&b, "result %s\n", q.Schema)
-	return b.String()
-}
-
-func (l *level) explain(b *strings.Builder) {
-	if l.filter != nil {
-		fmt.Fprintf(b, "filter %s\n", l.filter.Cond)
-	}
-	if l.grouped {
-		fmt.Fprintf(b, "group %s; %d keys; aggregates %v\n", explainProject(l.input), l.keys, l.specs)
-	}
-	if l.having != nil {
-		fmt.Fprintf(b, "having %s\n", l.having.Cond)
-	}
-	fmt.Fprintf(b, "project %s\n", explainProject(l.outputs))
-	if l.distinct {
-		b.WriteString("distinct\n")
-	}
-	for _, o := range l.order {
-		fmt.Fprintf(b, "order by #%d desc=%v nulls first=%v\n", o.col+1, o.desc, o.nullsFirst)
-	}
-	if l.visible < len(l.outputs.Exprs) {
-		fmt.Fprintf(b, "keep the first %d columns\n", l.visible)
-	}
-	if l.offset > 0 || l.limit != noLimit {
-		fmt.Fprintf(b, "offset %d limit %d\n", l.offset, l.limit)
-	}
-}

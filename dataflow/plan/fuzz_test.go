@@ -77,8 +77,10 @@ func FuzzQuery(f *testing.F) {
 			requireTyped(t, err)
 			return
 		}
-		checkAccess(t, q.Access)
-		all, _, err := run(q, tb, 7, func(int) bool { return true })
+		for _, sc := range q.Scans {
+			checkAccess(t, sc.Access)
+		}
+		all, _, err := run(q, ts, 7, true)
 		if err != nil {
 			var e *dataflow.Error
 			if !errors.As(err, &e) || e.Reason == dataflow.ReasonInternal {
@@ -86,12 +88,12 @@ func FuzzQuery(f *testing.F) {
 			}
 			return
 		}
-		some, _, err := run(q, tb, 7, func(i int) bool { return admits(q.Access, tb.key(i)) })
+		some, _, err := run(q, ts, 7, false)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if a, b := printRows(all), printRows(some); a != b {
-			t.Fatalf("over all rows:\n%s\nover the rows of the access (%s):\n%s", a, q.Access.Text, b)
+			t.Fatalf("over all rows:\n%s\nover the rows of the access (%s):\n%s", a, q.Scans[0].Access.Text, b)
 		}
 	})
 }

@@ -157,7 +157,7 @@ func same(s *scope, a, b sql.Expr) bool {
 		return ok && a.Not == b.Not && a.Symmetric == b.Symmetric && same(s, a.X, b.X) && same(s, a.Lo, b.Lo) && same(s, a.Hi, b.Hi)
 	case *sql.In:
 		b, ok := b.(*sql.In)
-		return ok && a.Not == b.Not && same(s, a.X, b.X) && sameList(s, a.List, b.List)
+		return ok && a.Not == b.Not && a.Query == nil && b.Query == nil && same(s, a.X, b.X) && sameList(s, a.List, b.List)
 	case *sql.Like:
 		b, ok := b.(*sql.Like)
 		return ok && a.Not == b.Not && a.Insensitive == b.Insensitive && same(s, a.X, b.X) && same(s, a.Pattern, b.Pattern) && sameOptional(s, a.Escape, b.Escape)
@@ -183,7 +183,7 @@ func same(s *scope, a, b sql.Expr) bool {
 		return ok && a.Type.Name == b.Type.Name && a.Type.Array == b.Type.Array && a.Type.Precision == b.Type.Precision && a.Type.Scale == b.Type.Scale && same(s, a.X, b.X)
 	case *sql.Call:
 		b, ok := b.(*sql.Call)
-		return ok && a.Func.Name == b.Func.Name && a.Star == b.Star && a.Distinct == b.Distinct && sameList(s, a.Args, b.Args) && sameOptional(s, a.Filter, b.Filter)
+		return ok && a.Over == nil && b.Over == nil && a.Func.Name == b.Func.Name && a.Star == b.Star && a.Distinct == b.Distinct && sameList(s, a.Args, b.Args) && sameOptional(s, a.Filter, b.Filter)
 	}
 	return false
 }
@@ -215,7 +215,7 @@ func (s *scope) position(n *sql.Name) int {
 	}
 	found := -1
 	for i, c := range s.columns {
-		if c.name == name && (table == "" || c.table == table) {
+		if c.means(table, name) {
 			if found >= 0 {
 				return -1
 			}

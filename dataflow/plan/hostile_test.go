@@ -58,8 +58,8 @@ func TestHostileTextsEndSoon(t *testing.T) {
 			if err != nil && len(err.Error()) > 3000 {
 				t.Fatalf("the error has %d bytes", len(err.Error()))
 			}
-			if err == nil && len(q.Access.Text) > 1000 {
-				t.Fatalf("the access is told in %d bytes", len(q.Access.Text))
+			if err == nil && len(q.Scans[0].Access.Text) > 1000 {
+				t.Fatalf("the access is told in %d bytes", len(q.Scans[0].Access.Text))
 			}
 		})
 	}

@@ -47,6 +47,12 @@ func TestViews(t *testing.T) {
 				}
 				checkPlan(t, p)
 				return plan.Explain(p)
+			case "explain":
+				p, err := build(d.Input)
+				if err != nil {
+					return printError(err)
+				}
+				return strings.Join(plan.ExplainViews(p), "\n") + "\n"
 			case "refused": // a file per line
 				var out strings.Builder
 				for line := range strings.SplitSeq(d.Input, "\n") {

@@ -5,19 +5,25 @@ import (
 	"github.com/weirdb/weir/dataflow/sql"
 )
 
-// Query is a pull query over one table. It is immutable: each run has an Exec of its own.
-//
-// The caller reads the rows that Access names, in any order, at one cut, and pushes them into an Exec. Rows outside
-// Access may be pushed too: the whole WHERE is evaluated again.
+// Query is a pull query over tables of one pipeline. It is immutable: Run may be called any number of times.
 type Query struct {
-	Table  Table
-	Access Access
+	// Pipeline is the pipeline whose tables the query reads.
+	Pipeline string
+	// Scans says what of which tables it reads. A join may read less of a table: when it has few rows to look up.
+	Scans []*Scan
 	// Schema holds the result's columns. Their names are distinct.
 	Schema dataflow.Schema
 
-	src    *sql.Source
-	now    int64
-	levels []*level // innermost first
+	src        *sql.Source
+	now        int64
+	root       node
+	subqueries []*subquery
+}
+
+// Scan is one reading of a table. The whole WHERE is evaluated again: a reader may give rows outside Access too.
+type Scan struct {
+	Table  Table
+	Access Access
 }
 
 // Access says which keys of the table a query reads, as canonical key bytes (package key).

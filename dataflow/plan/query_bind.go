@@ -3,7 +3,6 @@ package plan
 import (
 	"fmt"
 	"strconv"
-	"strings"
 
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/agg"
@@ -11,16 +10,20 @@ import (
 	"github.com/weirdb/weir/dataflow/sql"
 )
 
-// level is one SELECT of a query. Its steps run in the order of its fields.
+// level is one SELECT of a query, over its input. Its steps run in the order of its fields.
 type level struct {
-	filter *Filter // WHERE; nil: all rows
+	input      node
+	subqueries []*subquery // of its expressions, which run first
+	filter     *Filter     // WHERE; nil: all rows
 
 	grouped bool
-	input   *Project   // of a grouping: keys, then arguments of the aggregates
-	keys    int        // how many of input's columns are keys
-	specs   []agg.Spec // their Arg are columns of input
+	groupBy *Project   // of a grouping: keys, then arguments of the aggregates
+	keys    int        // how many of groupBy's columns are keys
+	specs   []agg.Spec // their Arg are columns of groupBy
 	row     dataflow.Schema
 	having  *Filter
+
+	windows *windowPlan // nil: no window functions
 
 	outputs  *Project // the SELECT list, then what only ORDER BY needs
 	visible  int      // length of the SELECT list
@@ -30,6 +33,8 @@ type level struct {
 	limit    int64 // noLimit: all
 }
 
+func (l *level) schema() dataflow.Schema { return l.outputs.Schema[:l.visible:l.visible] }
+
 const noLimit = -1
 
 // orderBy is one column of ORDER BY, a position in outputs.
@@ -38,34 +43,70 @@ type orderBy struct {
 	desc, nullsFirst bool
 }
 
-// queryBinder builds the levels of a query from the inside out.
+// queryBinder builds the plan of a query.
 type queryBinder struct {
 	src     *sql.Source
 	cat     TableCatalog
 	q       *Query
 	depth   int
+	selects *int                 // bound so far
 	checked map[*sql.Select]bool // the queries of WITH that have been checked for errors
 }
 
-// BindQuery plans a pull query. It reads one table, named pipeline.table; now is what now() means, in microseconds since
-// 1970 UTC. Errors are *dataflow.Error: SQL_TYPE, SQL_UNSUPPORTED, PIPELINE_NOT_FOUND or TABLE_NOT_FOUND, with the place.
+const (
+	// maxQuerySelects bounds what WITH expands to: each use of its queries is bound again.
+	maxQuerySelects = 20_000
+	// maxQueryScans bounds how often a query reads tables: each may hold an iterator per shard.
+	maxQueryScans = 100
+)
+
+// BindQuery plans a pull query over tables of one pipeline, named pipeline.table; now is what now() means, in microseconds
+// since 1970 UTC. Errors are *dataflow.Error: SQL_TYPE, SQL_UNSUPPORTED, PIPELINE_NOT_FOUND or TABLE_NOT_FOUND, with the
+// place.
 func BindQuery(s *sql.Select, cat TableCatalog, now int64) (*Query, error) {
-	b := &queryBinder{src: s.Source, cat: cat, q: &Query{src: s.Source, now: now}, checked: map[*sql.Select]bool{}}
-	schema, err := b.selectLevel(s, nil)
+	b := &queryBinder{src: s.Source, cat: cat, q: &Query{src: s.Source, now: now}, selects: new(int), checked: map[*sql.Select]bool{}}
+	root, err := b.query(s, nil)
 	if err != nil {
 		return nil, err
 	}
-	b.q.Schema = schema
+	if len(b.q.Scans) == 0 {
+		return nil, b.src.Errorf(dataflow.ReasonSQLUnsupported, s.At, "a query reads a table: write FROM pipeline.table")
+	}
+	b.q.root, b.q.Schema = root, root.schema()
 	return b.q, nil
 }
 
-// selectLevel binds s, and what it reads before it, and returns the schema of its result.
-func (b *queryBinder) selectLevel(s *sql.Select, ctes *cte) (dataflow.Schema, error) {
+// query binds a query with its WITH.
+func (b *queryBinder) query(s *sql.Select, ctes *cte) (node, error) {
 	b.depth++
 	defer func() { b.depth-- }()
 	if b.depth > dataflow.MaxSQLDepth {
 		return nil, b.src.Errorf(dataflow.ReasonSQLUnsupported, s.At, "subqueries nest more than %d deep", dataflow.MaxSQLDepth)
 	}
+	if *b.selects++; *b.selects > maxQuerySelects {
+		return nil, b.src.Errorf(dataflow.ReasonSQLUnsupported, s.At, "the query expands to more than %d SELECTs: read what WITH names less often", maxQuerySelects)
+	}
+	ctes, err := b.with(s, ctes)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case s.Set != nil:
+		n, err := b.setOperation(s.Set, ctes)
+		return b.ordered(s, n, err)
+	case s.Values != nil:
+		n, err := b.values(s)
+		return b.ordered(s, n, err)
+	}
+	s, in, sc, err := b.fromClause(s, ctes)
+	if err != nil {
+		return nil, err
+	}
+	return b.selectLevel(s, in, sc, ctes)
+}
+
+// with adds the queries of WITH to those that can be named.
+func (b *queryBinder) with(s *sql.Select, ctes *cte) (*cte, error) {
 	for _, c := range s.With {
 		if ctes.defines(c.Name.Name, s) {
 			return nil, b.src.Errorf(dataflow.ReasonSQLType, c.Name.At, "WITH names %q twice", c.Name.Name)
@@ -75,19 +116,44 @@ func (b *queryBinder) selectLevel(s *sql.Select, ctes *cte) (dataflow.Schema, er
 			return nil, err
 		}
 	}
-	sc, err := b.from(s, ctes)
+	return ctes, nil
+}
+
+// ordered applies the ORDER BY and LIMIT of s to the rows of n, which UNION or VALUES gives.
+func (b *queryBinder) ordered(s *sql.Select, n node, err error) (node, error) {
+	if err != nil || !s.Ordered() {
+		return n, err
+	}
+	all := &sql.Select{Source: s.Source, At: s.At, Items: []sql.Item{{Star: true, At: s.At}}, OrderBy: s.OrderBy, OrderAt: s.OrderAt, Limit: s.Limit, Offset: s.Offset}
+	sc := scopeOfRows("", n.schema())
+	for _, o := range s.OrderBy {
+		if name := firstName(o.Expr); name != nil && sc.position(name) < 0 {
+			return nil, b.src.Errorf(dataflow.ReasonSQLType, name.At, "ORDER BY behind %s orders by the columns of the result: %s%s", kindOf(s), quoteList(columnNames(n.schema())), sql.DidYouMean(name.String(), columnNames(n.schema())))
+		}
+	}
+	return b.selectLevel(all, n, sc, nil)
+}
+
+func kindOf(s *sql.Select) string {
+	if s.Set != nil {
+		return s.Set.Kind.String()
+	}
+	return "VALUES"
+}
+
+// selectLevel binds what a SELECT computes over the rows of its FROM.
+func (b *queryBinder) selectLevel(s *sql.Select, in node, sc *scope, ctes *cte) (node, error) {
+	ql := &queryLevel{b: b, ctes: ctes, level: &level{input: in}, width: len(in.schema())}
+	l := ql.level
+	blk, err := bindBlock(s, b.src, sc, rules{queries: ql})
 	if err != nil {
 		return nil, err
 	}
-	blk, err := bindBlock(s, b.src, sc, rules{})
-	if err != nil {
-		return nil, err
+	l.filter, l.having, l.grouped, l.distinct, l.visible = blk.filter, blk.having, blk.group != nil, s.Distinct, len(blk.outputs)
+	if scan, ok := in.(*scanNode); ok {
+		scan.Access = accessOf(b.src, scan.Table, sc, conjuncts(s.Where), b.q.now)
 	}
-	if len(b.q.levels) == 0 {
-		b.q.Access = accessOf(b.src, b.q.Table, sc, s.Where, b.q.now)
-	}
-	l := &level{filter: blk.filter, having: blk.having, grouped: blk.group != nil, distinct: s.Distinct, visible: len(blk.outputs)}
-	if err := b.order(s, sc, blk, l); err != nil {
+	if err := b.order(s, blk, l); err != nil {
 		return nil, err
 	}
 	if l.limit, err = b.count(s.Limit, "LIMIT", noLimit); err != nil {
@@ -98,9 +164,19 @@ func (b *queryBinder) selectLevel(s *sql.Select, ctes *cte) (dataflow.Schema, er
 	}
 	if blk.group != nil {
 		l.keys, l.row = len(blk.group.keys), blk.group.row()
-		l.input, l.specs = blk.group.input(b.src)
+		l.groupBy, l.specs = blk.group.input(b.src)
 	}
-	return b.finish(l, blk)
+	if blk.windows != nil {
+		row := in.schema()
+		if l.grouped {
+			row = l.row
+		}
+		l.windows = blk.windows.plan(b.src, row)
+	}
+	if err := b.finish(l, blk); err != nil {
+		return nil, err
+	}
+	return l, nil
 }
 
 // checkCTE finds the errors of a query of WITH, once, whether or not anything reads it.
@@ -110,22 +186,22 @@ func (b *queryBinder) checkCTE(c *cte) error {
 	}
 	b.checked[c.def.Query] = true
 	scratch := *b
-	scratch.q = &Query{src: b.src, now: b.q.now}
-	_, err := scratch.cteSchema(c)
+	scratch.q = &Query{src: b.src, now: b.q.now, Pipeline: b.q.Pipeline}
+	_, _, err := scratch.cteRows(c)
 	return err
 }
 
-// finish lays out the outputs of a level and adds it to the query.
-func (b *queryBinder) finish(l *level, blk *block) (dataflow.Schema, error) {
+// finish lays out the outputs of a level.
+func (b *queryBinder) finish(l *level, blk *block) error {
 	names, err := b.resultNames(blk.outputs[:l.visible])
 	if err != nil {
-		return nil, err
+		return err
 	}
 	l.outputs = &Project{}
 	for i, o := range blk.outputs {
 		if l.distinct && i < l.visible {
 			if err := checkKeyType(b.src, o.at, o.x.Type(), "DISTINCT"); err != nil {
-				return nil, err
+				return err
 			}
 		}
 		name := o.name
@@ -136,113 +212,7 @@ func (b *queryBinder) finish(l *level, blk *block) (dataflow.Schema, error) {
 		l.outputs.Schema = append(l.outputs.Schema, dataflow.Column{Name: name, Type: o.x.Type()})
 		l.outputs.At = append(l.outputs.At, place(b.src, o.span()))
 	}
-	b.q.levels = append(b.q.levels, l)
-	return l.outputs.Schema[:l.visible:l.visible], nil
-}
-
-// from resolves what a SELECT reads: the table, or a subquery, whose levels it adds first.
-func (b *queryBinder) from(s *sql.Select, ctes *cte) (*scope, error) {
-	f := s.From
-	if f == nil {
-		return nil, b.src.Errorf(dataflow.ReasonSQLUnsupported, s.At, "a query reads a table: write FROM pipeline.table")
-	}
-	if len(f.Unnests) > 0 {
-		return nil, b.src.Errorf(dataflow.ReasonSQLUnsupported, f.Unnests[0].At, "%s in a query is not there yet: write it in a view", strings.ToUpper(f.Unnests[0].Call.Func.Name))
-	}
-	var schema dataflow.Schema
-	var err error
-	sc := &scope{}
-	table := ""
-	of := sql.Ident{Name: "the subquery", At: f.At}
-	switch {
-	case f.Subquery != nil:
-		schema, err = b.selectLevel(f.Subquery, ctes)
-	default:
-		of = f.Name.Parts[len(f.Name.Parts)-1]
-		table = of.Name
-		if f.Alias == nil && len(f.Name.Parts) == 2 {
-			sc.qualified = f.Name.String()
-		}
-		schema, err = b.named(f.Name, ctes)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if f.Alias != nil {
-		table, of = f.Alias.Name, *f.Alias
-	}
-	schema, err = b.rename(schema, f.Columns, of)
-	if err != nil {
-		return nil, err
-	}
-	for i, c := range schema {
-		sc.columns = append(sc.columns, column{table: table, name: c.Name, typ: c.Type, expr: expr.NewColumn(i, c.Name, c.Type)})
-	}
-	return sc, nil
-}
-
-// rename applies the column names of AS t (a, b).
-func (b *queryBinder) rename(schema dataflow.Schema, names []sql.Ident, of sql.Ident) (dataflow.Schema, error) {
-	if len(names) > len(schema) {
-		return nil, b.src.Errorf(dataflow.ReasonSQLType, names[len(schema)].At, "%s has %s, and here are %d names", of.Name, columns(len(schema)), len(names))
-	}
-	schema = append(dataflow.Schema(nil), schema...)
-	for i, id := range names {
-		if at := schema.Index(id.Name); at >= 0 && at != i {
-			return nil, b.src.Errorf(dataflow.ReasonSQLType, id.At, "column %q is there twice", id.Name)
-		}
-		schema[i].Name = id.Name
-	}
-	return schema, nil
-}
-
-// named resolves a name of FROM: a query of WITH, or a table.
-func (b *queryBinder) named(n *sql.Name, ctes *cte) (dataflow.Schema, error) {
-	if len(n.Parts) == 1 {
-		for c := ctes; c != nil; c = c.outer {
-			if c.name == n.Parts[0].Name {
-				return b.cteSchema(c)
-			}
-		}
-	}
-	if len(n.Parts) != 2 {
-		return nil, b.src.Errorf(dataflow.ReasonTableNotFound, n.At, "%s is not the name of a table: a query reads pipeline.table%s", n, b.suggest(n)).
-			WithHint("the rows of a stream are read with weir stream read, or through a view of it; a plain VIEW keeps none")
-	}
-	t, err := b.cat.Table(n.Parts[0].Name, n.Parts[1].Name)
-	if err != nil {
-		e := b.src.At(err, n.At)
-		if hint := sql.DidYouMean(n.String(), b.cat.TableNames()); hint != "" && !strings.Contains(e.Message, "did you mean") {
-			e = b.src.Errorf(e.Reason, n.At, "there is no table %s%s", n, hint)
-		}
-		return nil, e
-	}
-	b.q.Table = t
-	return t.Schema, nil
-}
-
-// cteSchema adds the levels of a query of WITH and returns the schema of its result.
-func (b *queryBinder) cteSchema(c *cte) (dataflow.Schema, error) {
-	schema, err := b.selectLevel(c.def.Query, c.outer)
-	if err != nil {
-		return nil, err
-	}
-	return b.rename(schema, c.def.Columns, c.def.Name)
-}
-
-// suggest names the table that a name without its pipeline most likely means.
-func (b *queryBinder) suggest(n *sql.Name) string {
-	last := n.Parts[len(n.Parts)-1].Name
-	var ends []string
-	for _, t := range b.cat.TableNames() {
-		if strings.HasSuffix(t, "."+last) {
-			ends = append(ends, t)
-		}
-	}
-	if len(ends) > 0 && len(ends) <= 3 {
-		return "; did you mean " + strings.Join(ends, " or ") + "?"
-	}
-	return sql.DidYouMean(n.String(), b.cat.TableNames())
+	return nil
 }
 
 // resultNames returns distinct names for the columns of a result, since rows are objects. Two columns that have no AS
@@ -273,8 +243,8 @@ func (b *queryBinder) resultNames(outputs []output) ([]string, error) {
 
 // order binds ORDER BY. A number is a position in the SELECT list; a name is a name of the SELECT list, or else a column of
 // the input, as in PostgreSQL.
-func (b *queryBinder) order(s *sql.Select, sc *scope, blk *block, l *level) error {
-	bind := &binder{src: b.src, scope: sc, group: blk.group}
+func (b *queryBinder) order(s *sql.Select, blk *block, l *level) error {
+	bind := blk.bind
 	for _, o := range s.OrderBy {
 		col, err := b.orderColumn(o.Expr, bind, blk, l)
 		if err != nil {
@@ -344,6 +314,9 @@ func (b *queryBinder) count(e sql.Expr, clause string, none int64) (int64, error
 	if n := firstName(e); n != nil {
 		return 0, b.src.Errorf(dataflow.ReasonSQLType, n.At, "%s takes a constant number, not a column", clause)
 	}
+	if q := firstSubquery(e); q != nil {
+		return 0, b.src.Errorf(dataflow.ReasonSQLUnsupported, q.At, "%s takes a constant number, not a subquery", clause)
+	}
 	bind := &binder{src: b.src, scope: &scope{}, noAggregate: clause + " takes a constant number"}
 	x, err := bind.bind(e)
 	if err != nil {
@@ -369,6 +342,22 @@ func firstName(e sql.Expr) (found *sql.Name) {
 	sql.Walk(e, func(e sql.Expr) bool {
 		if n, ok := e.(*sql.Name); ok {
 			found = n
+		}
+		return found == nil
+	})
+	return found
+}
+
+// firstSubquery returns a subquery that stands in e, or nil.
+func firstSubquery(e sql.Expr) (found *sql.Subquery) {
+	sql.Walk(e, func(e sql.Expr) bool {
+		switch e := e.(type) {
+		case *sql.Subquery:
+			found = e
+		case *sql.In:
+			if e.Query != nil {
+				found = &sql.Subquery{Query: e.Query, At: e.At}
+			}
 		}
 		return found == nil
 	})

@@ -115,24 +115,49 @@ func admits(a plan.Access, k []byte) bool {
 	})
 }
 
-// run runs a query over the rows for which keep is true, in batches of the given size. It stops when the Exec is done.
-func run(q *plan.Query, tb *table, size int, keep func(i int) bool) (*batch.Batch, int, error) {
-	ex := q.NewExec(plan.ExecOptions{})
-	pushed := 0
-	for from := 0; from < tb.rows.N && !ex.Done(); {
-		var sel []int32
-		for ; from < tb.rows.N && len(sel) < size; from++ {
-			if keep(from) {
-				sel = append(sel, int32(from))
-			}
+// memory reads tables in memory, in batches of the given size.
+type memory struct {
+	ts   tables
+	size int
+	all  bool // rows outside of the access come too
+	read int  // rows that were read
+}
+
+type memoryRows struct {
+	m      *memory
+	tb     *table
+	access plan.Access
+	from   int
+}
+
+func (m *memory) Open(t plan.Table, a plan.Access) (plan.Rows, error) {
+	return &memoryRows{m: m, tb: m.ts[t.Pipeline+"."+t.Name], access: a}, nil
+}
+
+func (m *memory) Check() error { return nil }
+
+func (r *memoryRows) Next(most int) (*batch.Batch, error) {
+	var sel []int32
+	for ; r.from < r.tb.rows.N && len(sel) < min(r.m.size, most); r.from++ {
+		if r.m.all || admits(r.access, r.tb.key(r.from)) {
+			sel = append(sel, int32(r.from))
 		}
-		if err := ex.Push(tb.rows.Select(sel)); err != nil {
-			return nil, 0, err
-		}
-		pushed += len(sel)
 	}
-	b, err := ex.Result()
-	return b, pushed, err
+	if len(sel) == 0 {
+		return nil, nil
+	}
+	r.m.read += len(sel)
+	return r.tb.rows.Select(sel), nil
+}
+
+func (r *memoryRows) Close() error { return nil }
+
+// run runs a query over all rows of its tables, or over those of its accesses, in batches of the given size. It returns how
+// many rows it read.
+func run(q *plan.Query, ts tables, size int, all bool) (*batch.Batch, int, error) {
+	m := &memory{ts: ts, size: size, all: all}
+	b, err := q.Run(m, plan.ExecOptions{})
+	return b, m.read, err
 }
 
 func printRows(b *batch.Batch) string {
@@ -177,7 +202,7 @@ func TestQueries(t *testing.T) {
 					return printError(err)
 				}
 				if d.Cmd == "explain" {
-					return q.Explain()
+					return strings.Join(q.Explain(plan.DefaultExecBytes), "\n") + "\n"
 				}
 				return runQuery(t, ts, q)
 			case "refused":
@@ -208,18 +233,21 @@ func bind(ts tables, text string) (*plan.Query, error) {
 
 func runQuery(t *testing.T, ts tables, q *plan.Query) string {
 	t.Helper()
-	tb := ts[q.Table.Pipeline+"."+q.Table.Name]
-	all, _, err := run(q, tb, 3, func(int) bool { return true })
-	if err != nil {
-		return q.Access.Text + "\n" + printError(err)
+	var texts []string
+	for _, sc := range q.Scans {
+		texts = append(texts, sc.Access.Text)
 	}
-	in := func(i int) bool { return admits(q.Access, tb.key(i)) }
-	some, read, err := run(q, tb, 1000, in)
+	access := strings.Join(texts, "; ")
+	all, _, err := run(q, ts, 3, true)
+	if err != nil {
+		return access + "\n" + printError(err)
+	}
+	some, read, err := run(q, ts, 1000, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if a, b := printRows(all), printRows(some); a != b {
-		t.Fatalf("over all rows:\n%s\nover the rows of the access (%s):\n%s", a, q.Access.Text, b)
+		t.Fatalf("over all rows:\n%s\nover the rows of the access (%s):\n%s", a, access, b)
 	}
-	return fmt.Sprintf("%s: %d rows\n%s", q.Access.Text, read, printRows(some))
+	return fmt.Sprintf("%s: %d rows\n%s", access, read, printRows(some))
 }

@@ -15,14 +15,20 @@ type column struct {
 	name   string
 	typ    dataflow.Type
 	hidden bool // not in *: the pseudo columns of a stream
+	// merged: USING has made one column of this one and another, which unqualified names mean.
+	merged    bool
+	qualified string // pipeline.table of a query's table that has no alias
+	// full holds the two columns that expr coalesces, where USING of a full join has merged them.
+	full *[2]expr.Expr
 	// expr is what the column stands for: a column of the input batch, or an expression of a query that was merged.
 	expr expr.Expr
 }
 
 // scope is what names can mean in one SELECT.
 type scope struct {
-	columns   []column
-	qualified string // pipeline.table of a query's table that has no alias
+	columns []column
+	// star lists the columns that * means, when it is not all that are not hidden, in order: USING has moved some.
+	star []int
 	// aliases are the names of the SELECT list, to explain why one cannot be used.
 	aliases []string
 	// pseudo is set when a hidden column is used. dropped says that there are hidden columns which this build leaves out.
@@ -41,7 +47,7 @@ func (s *scope) resolve(src *sql.Source, n *sql.Name) (column, error) {
 	}
 	var found []column
 	for _, c := range s.columns {
-		if c.name == name && (table == "" || c.table == table) {
+		if c.means(table, name) {
 			found = append(found, c)
 		}
 	}
@@ -61,13 +67,39 @@ func (s *scope) resolve(src *sql.Source, n *sql.Name) (column, error) {
 	return column{}, src.Errorf(dataflow.ReasonSQLType, n.At, "column %q is ambiguous: write %s", name, strings.Join(qualified, " or "))
 }
 
+// means reports whether the column is what a name, of a table unless table is "", means.
+func (c *column) means(table, name string) bool {
+	return c.name == name && (c.table == table || table == "" && !c.merged)
+}
+
+// knows reports whether a name means a column, or one of several.
+func (s *scope) knows(n *sql.Name) bool {
+	table, name := "", n.Parts[len(n.Parts)-1].Name
+	if len(n.Parts) > 1 {
+		table = n.Parts[len(n.Parts)-2].Name
+	}
+	for i := range s.columns {
+		if s.columns[i].means(table, name) {
+			return true
+		}
+	}
+	return false
+}
+
 // checkTable fails when a name's table is not in FROM.
 func (s *scope) checkTable(src *sql.Source, n *sql.Name, table string) error {
 	if len(n.Parts) == 3 {
-		if have := n.Parts[0].Name + "." + table; have != s.qualified {
-			return src.Errorf(dataflow.ReasonSQLType, n.At, "%s is not in FROM%s", have, sql.DidYouMean(have, []string{s.qualified}))
+		have := n.Parts[0].Name + "." + table
+		var tables []string
+		for _, c := range s.columns {
+			if c.qualified == have {
+				return nil
+			}
+			if c.qualified != "" {
+				tables = append(tables, c.qualified)
+			}
 		}
-		return nil
+		return src.Errorf(dataflow.ReasonSQLType, n.At, "%s is not in FROM%s", have, sql.DidYouMean(have, tables))
 	}
 	var tables []string
 	for _, c := range s.columns {

@@ -291,6 +291,11 @@ func (r *rows) rename(src *sql.Source, names []sql.Ident, of sql.Ident) error {
 // refuseInView refuses what only queries can have.
 func (b *builder) refuseInView(s *sql.Select) error {
 	switch {
+	case s.Set != nil:
+		instead := map[sql.SetKind]string{sql.SetUnion: "write one view per SELECT, or OR in one WHERE", sql.SetIntersect: "write AND in one WHERE", sql.SetExcept: "write AND NOT in one WHERE"}
+		return b.src.Errorf(dataflow.ReasonSQLUnsupported, s.Set.At, "%s in a view is not there yet: %s; a query that reads the tables can have it", s.Set.Kind, instead[s.Set.Kind])
+	case s.Values != nil:
+		return b.src.Errorf(dataflow.ReasonSQLUnsupported, s.At, "VALUES in a view is not there yet: a view reads a stream or view")
 	case len(s.OrderBy) > 0:
 		return b.src.Errorf(dataflow.ReasonSQLUnsupported, s.OrderAt, "ORDER BY in a view orders nothing: a table is ordered by its key; write ORDER BY in the query that reads it")
 	case s.Limit != nil:

@@ -227,7 +227,7 @@ func TestViewsGiveWhatTheirQueriesGive(t *testing.T) {
 					e.push("t", part)
 					from = to
 				}
-				want, _, err := runText(tables{"p.t": tb}, c.query, tb)
+				want, _, err := runText(tables{"p.t": tb}, c.query)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -32,6 +32,14 @@ type Option struct {
 	ValueAt Span
 }
 
+// Explain is EXPLAIN query, EXPLAIN CREATE MATERIALIZED VIEW … or EXPLAIN pipeline.table: one of the fields is set.
+type Explain struct {
+	Source *Source
+	Query  *Select
+	File   *File // the statements that are explained as a deploy file
+	Table  *Name
+}
+
 // CreateStream is CREATE STREAM.
 type CreateStream struct {
 	At          Span
@@ -65,10 +73,16 @@ func (*Set) statement()          {}
 func (*CreateStream) statement() {}
 func (*CreateView) statement()   {}
 
-// Select is one SELECT, with its WITH before and its ORDER BY and LIMIT behind it.
+// Select is one query: a SELECT, VALUES, or two queries that UNION and its relatives connect, with its WITH before and its
+// ORDER BY and LIMIT behind it.
 type Select struct {
-	Source   *Source
-	At       Span // the word SELECT
+	Source *Source
+	At     Span // the word SELECT, VALUES, UNION, …
+	// Set is what connects two queries, Values the rows of VALUES. Where one of them is set, the parts of a SELECT from
+	// Distinct to Having are not.
+	Set    *SetOp
+	Values [][]Expr
+
 	With     []CTE
 	Distinct bool
 	Items    []Item
@@ -81,6 +95,26 @@ type Select struct {
 	Offset   Expr
 
 	DistinctAt, HavingAt, OrderAt, LimitAt, OffsetAt Span
+}
+
+// SetKind is how two queries are connected.
+type SetKind uint8
+
+const (
+	SetUnion SetKind = iota
+	SetIntersect
+	SetExcept
+)
+
+// String returns the keyword.
+func (k SetKind) String() string { return [...]string{"UNION", "INTERSECT", "EXCEPT"}[k] }
+
+// SetOp is L UNION|INTERSECT|EXCEPT [ALL] R.
+type SetOp struct {
+	Kind SetKind
+	All  bool
+	L, R *Select
+	At   Span // the keyword
 }
 
 // CTE is one query of WITH.
@@ -99,14 +133,41 @@ type Item struct {
 	At        Span
 }
 
-// From is what a SELECT reads: one table or subquery, and set-returning functions over its rows.
+// From is what a SELECT reads: a table, a subquery, a function's rows or a join of two of these, and set-returning functions
+// over its rows. One of Name, Subquery, Call and Join is set.
 type From struct {
-	Name     *Name   // a stream, view or table; nil for a subquery
-	Subquery *Select // nil for a name
+	Name     *Name // a stream, view or table
+	Subquery *Select
+	Call     *Call // generate_series(…)
+	Join     *Join
 	Alias    *Ident
 	Columns  []Ident // of AS t(a, b)
 	At       Span
 	Unnests  []Unnest
+}
+
+// JoinKind says which rows of a join's sides are kept without a partner.
+type JoinKind uint8
+
+const (
+	JoinInner JoinKind = iota
+	JoinLeft
+	JoinRight
+	JoinFull
+	JoinCross
+)
+
+// String returns the keyword.
+func (k JoinKind) String() string { return [...]string{"INNER", "LEFT", "RIGHT", "FULL", "CROSS"}[k] }
+
+// Join is L kind JOIN R with its condition. A comma in FROM is a CROSS join.
+type Join struct {
+	Kind    JoinKind
+	L, R    *From
+	On      Expr    // nil when there is none
+	Using   []Ident // nil when there is none
+	Natural bool
+	At      Span // the words before R, or the comma
 }
 
 // Unnest is a set-returning function in FROM: UNNEST(e) or regexp_split_to_table(s, pattern).
@@ -187,13 +248,14 @@ type Between struct {
 	At             Span
 }
 
-// In is X [NOT] IN (List).
+// In is X [NOT] IN (List) or X [NOT] IN (Query).
 type In struct {
-	X    Expr
-	List []Expr
-	Not  bool
-	OpAt Span
-	At   Span
+	X     Expr
+	List  []Expr
+	Query *Select // nil for a list
+	Not   bool
+	OpAt  Span
+	At    Span
 }
 
 // Like is X [NOT] LIKE|ILIKE Pattern [ESCAPE Escape].
@@ -257,7 +319,22 @@ type Call struct {
 	Distinct bool
 	Args     []Expr
 	Filter   Expr // nil when there is none
+	Over     *Window
 	At       Span
+}
+
+// Window is OVER (PARTITION BY … ORDER BY …).
+type Window struct {
+	PartitionBy []Expr
+	OrderBy     []Order
+	At          Span
+}
+
+// Subquery is (SELECT …), or EXISTS (SELECT …).
+type Subquery struct {
+	Query  *Select
+	Exists bool
+	At     Span
 }
 
 func (e *Name) Span() Span     { return e.At }
@@ -272,6 +349,7 @@ func (e *Case) Span() Span     { return e.At }
 func (e *Cast) Span() Span     { return e.At }
 func (e *Call) Span() Span     { return e.At }
 func (e *Like) Span() Span     { return e.At }
+func (e *Subquery) Span() Span { return e.At }
 
 func (*Name) expr()     {}
 func (*Literal) expr()  {}
@@ -285,3 +363,4 @@ func (*Distinct) expr() {}
 func (*Case) expr()     {}
 func (*Cast) expr()     {}
 func (*Call) expr()     {}
+func (*Subquery) expr() {}

@@ -141,7 +141,7 @@ func (p *parser) apply(left Expr, prec int) Expr {
 			return left
 		}
 		if any := p.peek(); (any.word("any") || any.word("all") || any.word("some")) && p.nextPunct("(") {
-			p.unsupported(any.at, "%s(…) is not there yet: write IN (…), or comparisons with AND and OR", p.upper(any))
+			p.unsupported(any.at, "%s(…) is not there yet: write IN (…), EXISTS (SELECT …), or comparisons with AND and OR", p.upper(any))
 			return left
 		}
 		right := p.operand(prec + 1)
@@ -247,8 +247,10 @@ func (p *parser) inList(left Expr, not bool, at Span) Expr {
 		p.expected("( and values after IN")
 		return in
 	}
-	if t := p.peek(); t.word("select") || t.word("with") {
-		p.unsupported(t.at, "IN (SELECT …) is not there yet: write the values")
+	if p.startsQuery() {
+		in.Query = p.query()
+		p.closeQuery(open)
+		in.At = p.since(left.Span())
 		return in
 	}
 	in.List = p.expressionList()

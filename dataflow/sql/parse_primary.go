@@ -33,15 +33,28 @@ func (p *parser) primary() Expr {
 // parenthesis parses (expression).
 func (p *parser) parenthesis() Expr {
 	open := p.next().at
-	if t := p.peek(); t.word("select") || t.word("with") {
-		p.unsupported(t.at, "a subquery inside an expression is not there yet: use a query in FROM, or two queries")
-		return &Literal{At: open}
+	if p.startsQuery() {
+		return p.subquery(open, open, false)
 	}
 	e := p.expression()
 	if t := p.peek(); t.punct(",") {
 		p.unsupported(t.at, "row values (a, b) are not there yet: compare the columns one by one, a = 1 AND b = 2")
 	}
 	p.closeParen(open, "or an operator ")
+	return e
+}
+
+// startsQuery reports whether a query comes next.
+func (p *parser) startsQuery() bool {
+	t := p.peek()
+	return t.word("select") || t.word("with") || t.word("values")
+}
+
+// subquery parses a query up to the ) that closes the ( at open; start is where the expression starts.
+func (p *parser) subquery(start, open Span, exists bool) Expr {
+	e := &Subquery{Exists: exists, Query: p.query()}
+	p.closeQuery(open)
+	e.At = p.since(start)
 	return e
 }
 
@@ -81,8 +94,9 @@ func (p *parser) wordPrimary(t token) Expr {
 		return &Literal{At: t.at}
 	case "exists":
 		if p.nextPunct("(") {
-			p.unsupported(t.at, "EXISTS (SELECT …) is not there yet")
-			return &Literal{At: t.at}
+			p.next()
+			open := p.next().at
+			return p.subquery(t.at, open, true)
 		}
 	case "array":
 		p.unsupported(t.at, "ARRAY[…] is not there yet: arrays come from functions such as regexp_split_to_array and go into UNNEST")
@@ -199,7 +213,7 @@ func (p *parser) arguments(c *Call) {
 		p.unsupported(t.at, "VARIADIC is not supported")
 	}
 	if t := p.peek(); t.word("select") {
-		p.unsupported(t.at, "a subquery inside an expression is not there yet")
+		p.unsupported(t.at, "a subquery as an argument stands in parentheses of its own: f((SELECT …))")
 	}
 	c.Args = p.expressionList()
 }
@@ -217,7 +231,41 @@ func (p *parser) afterCall(c *Call) {
 		p.closeParen(open, "")
 		c.At = p.since(c.At)
 	}
-	if t := p.peek(); t.word("over") || (t.word("ignore") || t.word("respect")) && p.nextIs("nulls") {
-		p.unsupported(t.at, "%s: window functions are not there yet; group by date_trunc or date_bin of a time for one row per span", p.upper(t))
+	if t := p.peek(); (t.word("ignore") || t.word("respect")) && p.nextIs("nulls") {
+		p.unsupported(t.at, "%s NULLS is not there: NULLs are respected", p.upper(t))
 	}
+	if p.is("over") {
+		c.Over = p.window()
+		c.At = p.since(c.At)
+	}
+}
+
+// window parses OVER (PARTITION BY … ORDER BY …).
+func (p *parser) window() *Window {
+	w := &Window{}
+	start := p.next().at
+	open := p.peek().at
+	if !p.acceptPunct("(") {
+		if t := p.peek(); t.kind == kindWord {
+			p.unsupported(t.at, "named windows are not there yet: write OVER (PARTITION BY … ORDER BY …)")
+		}
+		p.expected("( after OVER: OVER (PARTITION BY … ORDER BY …)")
+		return w
+	}
+	if p.accept("partition") {
+		if p.expect("by") {
+			w.PartitionBy = p.expressionList()
+		}
+	}
+	if p.accept("order") {
+		if p.expect("by") {
+			w.OrderBy = p.orderList()
+		}
+	}
+	if t := p.peek(); t.word("rows") || t.word("range") || t.word("groups") {
+		p.unsupported(t.at, "frames (%s …) are not there yet: leave it out; the frame is all rows of the partition up to the current one and its equals, or the whole partition without ORDER BY", p.upper(t))
+	}
+	p.closeParen(open, "")
+	w.At = p.since(start)
+	return w
 }

@@ -1,31 +1,38 @@
 package sql
 
-// query parses [WITH …] SELECT … .
+// query parses [WITH …] a SELECT, or several that UNION and its relatives connect, with ORDER BY and LIMIT behind them.
 func (p *parser) query() *Select {
 	s := &Select{Source: p.src}
 	p.nested(p.peek().at, func() {
+		with := &Select{}
 		if p.accept("with") {
-			p.ctes(s)
+			p.ctes(with)
 		}
-		switch t := p.peek(); {
-		case t.word("select"):
-			s.At = p.next().at
-			p.selectBody(s)
-		case t.punct("("):
-			p.unsupported(t.at, "a query in parentheses is not supported here: write SELECT … without them")
-		case t.word("values"):
-			p.unsupported(t.at, "VALUES is not supported: a SELECT reads a stream, view or table")
-		case t.word("table"):
-			p.unsupported(t.at, "TABLE is not supported: write SELECT * FROM …")
-		case t.word("create") || t.word("set"):
-			p.unsupported(t.at, "%s is not a query: put it into a file and run weir deploy", p.upper(t))
-		case t.kind == kindWord && refusedStatements[t.text] != "":
-			p.unsupported(t.at, "%s: %s", p.upper(t), refusedStatements[t.text])
-		default:
-			p.expected("SELECT", "SELECT", "WITH")
+		s = p.setOperations()
+		last := p.lastTerm
+		if len(s.With) > 0 && len(with.With) > 0 || s.Ordered() && p.atOrder() {
+			s = p.around(s)
 		}
+		s.With = append(with.With, s.With...)
+		p.orderBy(s)
+		p.limit(s)
+		p.selectEnd(last)
 	})
 	return s
+}
+
+// atOrder reports whether ORDER BY, LIMIT or OFFSET comes next.
+func (p *parser) atOrder() bool {
+	t := p.peek()
+	return t.word("order") || t.word("limit") || t.word("offset") || t.word("fetch")
+}
+
+// Ordered reports whether a query has an ORDER BY, a LIMIT or an OFFSET.
+func (s *Select) Ordered() bool { return len(s.OrderBy) > 0 || s.Limit != nil || s.Offset != nil }
+
+// around returns SELECT * FROM (s).
+func (p *parser) around(s *Select) *Select {
+	return &Select{Source: p.src, At: s.At, Items: []Item{{Star: true, At: s.At}}, From: &From{Subquery: s, At: s.At}}
 }
 
 // ctes parses name [(columns)] AS (query), … .
@@ -87,7 +94,7 @@ func (p *parser) refuseClause() {
 // The keywords that may follow each part of a SELECT, for near misses.
 var (
 	afterItems = []string{"FROM", "AS", "WHERE", "GROUP", "ORDER"}
-	afterFrom  = []string{"WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "CROSS"}
+	afterFrom  = []string{"WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "CROSS", "JOIN"}
 )
 
 func (p *parser) selectBody(s *Select) {
@@ -121,9 +128,6 @@ func (p *parser) selectBody(s *Select) {
 		s.HavingAt = t.at
 		s.Having = p.expression()
 	}
-	p.orderBy(s)
-	p.limit(s)
-	p.selectEnd(s)
 }
 
 // selectEnd fails unless what follows can follow a SELECT.
@@ -133,6 +137,10 @@ func (p *parser) selectEnd(s *Select) {
 		return
 	}
 	p.refuseClause()
+	if s == nil {
+		p.expected("ORDER BY, LIMIT or the end of the query", "ORDER", "LIMIT", "UNION")
+		return
+	}
 	switch {
 	case t.word("create"), t.word("set"):
 		p.failf(t.at, "expected ; before the next statement, found %s", p.upper(t))
@@ -207,83 +215,8 @@ func (p *parser) itemAlias() *Ident {
 	return nil
 }
 
-// from parses the table and the set-returning functions behind it.
-func (p *parser) from() *From {
-	start := p.peek().at
-	f := &From{}
-	p.accept("only")
-	switch t := p.peek(); {
-	case t.punct("("):
-		p.next()
-		if inner := p.peek(); !inner.word("select") && !inner.word("with") && !inner.punct("(") {
-			if inner.kind == kindWord && refusedStatements[inner.text] != "" {
-				p.query()
-			}
-			p.expected("SELECT after ( in FROM", "SELECT")
-		}
-		f.Subquery = p.query()
-		p.closeQuery(t.at)
-	case p.startsSetFunction(0), t.word("lateral"):
-		p.unsupported(t.at, "FROM starts with a stream, view or table: write FROM s, UNNEST(…) AS t(x)")
-	case (t.kind == kindWord || t.kind == kindQuoted) && p.nextPunct("("):
-		p.unsupported(t.at, "%s(…) is not supported in FROM: only UNNEST and regexp_split_to_table are, after a stream, view or table", t.text)
-	default:
-		n := p.qualifiedName("the name of a stream, view or table")
-		f.Name = &n
-	}
-	f.Alias, f.Columns = p.tableAlias()
-	f.At = p.since(start)
-	p.fromRest(f)
-	return f
-}
-
-// fromRest parses what follows the first table of FROM.
-func (p *parser) fromRest(f *From) {
-	for p.err == nil {
-		t := p.peek()
-		switch {
-		case t.punct(","):
-			p.next()
-			p.accept("lateral")
-			p.unnest(f, t.at)
-		case t.word("cross") && p.nextIs("join"):
-			p.next()
-			p.next()
-			p.accept("lateral")
-			p.unnest(f, p.since(t.at))
-		case t.word("tablesample"):
-			p.unsupported(t.at, "TABLESAMPLE is not supported")
-		case t.word("as") && p.nextIs("of"), t.word("for") && p.nextIs("system_time"):
-			p.unsupported(t.at, "AS OF is not supported: a request names the checkpoint that it reads")
-		default:
-			p.refuseJoin()
-			return
-		}
-	}
-}
-
-func (p *parser) refuseJoin() {
-	switch t := p.peek(); {
-	case t.word("join"), t.word("inner"), t.word("full"), t.word("natural"):
-		p.refuseClause()
-	case t.word("left"), t.word("right"):
-		p.refuseClause()
-	case t.word("cross"):
-		p.next()
-		p.expected("JOIN after CROSS", "JOIN")
-	}
-}
-
-// unnest parses UNNEST(e) or regexp_split_to_table(…) with its alias. Anything else there would be a join.
+// unnest parses UNNEST(e) or regexp_split_to_table(…) with its alias.
 func (p *parser) unnest(f *From, at Span) {
-	t := p.peek()
-	if !p.startsSetFunction(0) {
-		if t.punct("(") || (t.kind == kindWord || t.kind == kindQuoted) && !isReserved(t) {
-			p.unsupported(t.at, "a second table in FROM is a join: %s", joinNotYet)
-		}
-		p.expected("UNNEST(…)", "UNNEST")
-		return
-	}
 	e := p.expression()
 	call, ok := e.(*Call)
 	if !ok {
@@ -302,10 +235,10 @@ func (p *parser) unnest(f *From, at Span) {
 	f.Unnests = append(f.Unnests, u)
 }
 
-// startsSetFunction reports whether a set-returning function's call starts n tokens ahead.
-func (p *parser) startsSetFunction(n int) bool {
-	t := p.peekAt(n)
-	return (t.word("unnest") || t.word("regexp_split_to_table") || t.word("string_to_table") || t.word("generate_series")) && p.peekAt(n+1).punct("(")
+// startsSetFunction reports whether the call of a function that makes rows of each row starts here.
+func (p *parser) startsSetFunction() bool {
+	t := p.peek()
+	return (t.word("unnest") || t.word("regexp_split_to_table") || t.word("string_to_table")) && p.nextPunct("(")
 }
 
 // tableAlias parses [[AS] name [(columns)]].
@@ -340,6 +273,8 @@ func (p *parser) looksLikeClause(keyword string) bool {
 		return next.kind == kindInteger
 	case "CROSS":
 		return next.word("join")
+	case "JOIN":
+		return p.peekAt(2).word("on") || p.peekAt(2).word("using")
 	}
 	return next.kind == kindWord && !isReserved(next) && !next.word("join")
 }
@@ -366,102 +301,6 @@ func (p *parser) groupBy(s *Select) {
 			return
 		}
 	}
-}
-
-// orderBy parses ORDER BY.
-func (p *parser) orderBy(s *Select) {
-	t := p.peek()
-	if !p.accept("order") {
-		return
-	}
-	if !p.expect("by") {
-		return
-	}
-	s.OrderAt = p.since(t.at)
-	for {
-		o := Order{Expr: p.expression()}
-		if u := p.peek(); u.word("using") {
-			p.unsupported(u.at, "ORDER BY … USING is not supported: write ASC or DESC")
-		}
-		if p.accept("desc") {
-			o.Desc = true
-		} else {
-			p.accept("asc")
-		}
-		o.NullsFirst = o.Desc
-		if p.accept("nulls") {
-			switch {
-			case p.accept("first"):
-				o.NullsFirst = true
-			case p.accept("last"):
-				o.NullsFirst = false
-			default:
-				p.expected("FIRST or LAST after NULLS", "FIRST", "LAST")
-			}
-		}
-		s.OrderBy = append(s.OrderBy, o)
-		if !p.acceptPunct(",") {
-			return
-		}
-	}
-}
-
-// limit parses LIMIT, OFFSET and FETCH FIRST, in any order.
-func (p *parser) limit(s *Select) {
-	for p.err == nil {
-		t := p.peek()
-		switch {
-		case p.accept("limit"):
-			p.limitOnce(s.Limit, t)
-			s.LimitAt = t.at
-			if p.accept("all") {
-				continue
-			}
-			s.Limit = p.expression()
-			if c := p.peek(); c.punct(",") {
-				p.unsupported(c.at, "LIMIT a, b is not supported: write LIMIT b OFFSET a")
-			}
-		case p.accept("offset"):
-			p.limitOnce(s.Offset, t)
-			s.OffsetAt = t.at
-			s.Offset = p.expression()
-			if !p.accept("rows") {
-				p.accept("row")
-			}
-		case t.word("fetch"):
-			p.limitOnce(s.Limit, t)
-			s.LimitAt = t.at
-			s.Limit = p.fetch()
-		default:
-			return
-		}
-	}
-}
-
-func (p *parser) limitOnce(have Expr, t token) {
-	if have != nil {
-		p.failf(t.at, "%s is given twice", p.upper(t))
-	}
-}
-
-// fetch parses FETCH {FIRST|NEXT} [n] {ROW|ROWS} ONLY.
-func (p *parser) fetch() Expr {
-	p.next()
-	if !p.accept("first") && !p.accept("next") {
-		p.expected("FIRST after FETCH", "FIRST", "NEXT")
-	}
-	var n Expr = &Literal{Kind: LiteralInteger, Text: "1", At: p.last}
-	if !p.is("row") && !p.is("rows") {
-		n = p.primary()
-	}
-	if !p.accept("rows") && !p.accept("row") {
-		p.expected("ROWS ONLY", "ROWS")
-	}
-	if t := p.peek(); t.word("with") {
-		p.unsupported(t.at, "WITH TIES is not supported")
-	}
-	p.expect("only")
-	return n
 }
 
 // qualifiedName parses a or a.b or a.b.c.

@@ -22,6 +22,15 @@ func Parse(text string) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
+	f := p.file()
+	if p.err != nil {
+		return nil, p.err
+	}
+	return f, nil
+}
+
+// file parses statements up to the end of the text.
+func (p *parser) file() *File {
 	f := &File{Source: p.src}
 	for {
 		for p.acceptPunct(";") {
@@ -40,19 +49,73 @@ func Parse(text string) (*File, error) {
 			p.expected("; or the end of the text")
 		}
 	}
-	if p.err != nil {
-		return nil, p.err
-	}
-	return f, nil
+	return f
 }
 
-// ParseQuery parses one SELECT, with or without a semicolon. Errors are as Parse's.
+// ParseQuery parses one query, with or without a semicolon. Errors are as Parse's.
 func ParseQuery(text string) (*Select, error) {
 	p, err := newParser(text)
 	if err != nil {
 		return nil, err
 	}
+	s := p.wholeQuery()
+	if p.err != nil {
+		return nil, p.err
+	}
+	return s, nil
+}
+
+// ParseStatement parses what a query request may hold: one query, or EXPLAIN and what it explains. One of its results is not
+// nil. Errors are as Parse's.
+func ParseStatement(text string) (*Select, *Explain, error) {
+	p, err := newParser(text)
+	if err != nil {
+		return nil, nil, err
+	}
+	var s *Select
+	var e *Explain
+	if p.is("explain") {
+		e = p.explain()
+	} else {
+		s = p.wholeQuery()
+	}
+	if p.err != nil {
+		return nil, nil, p.err
+	}
+	return s, e, nil
+}
+
+// wholeQuery parses a query up to the end of the text.
+func (p *parser) wholeQuery() *Select {
 	s := p.query()
+	p.queryEnd()
+	return s
+}
+
+// explain parses EXPLAIN and what it explains, up to the end of the text.
+func (p *parser) explain() *Explain {
+	p.next()
+	switch t := p.peek(); {
+	case t.punct("(") && !p.queryInParentheses(), t.word("analyze"), t.word("analyse"), t.word("verbose"):
+		p.unsupported(t.at, "options of EXPLAIN are not there yet: write EXPLAIN SELECT …")
+	case p.startsQuery() || t.punct("("):
+		return &Explain{Source: p.src, Query: p.wholeQuery()}
+	case t.word("create") || t.word("set"):
+		return &Explain{Source: p.src, File: p.file()}
+	case t.kind == kindQuoted || t.kind == kindWord && !isReserved(t) && p.nextPunct("."):
+		n := p.qualifiedName("pipeline.table")
+		p.queryEnd()
+		return &Explain{Source: p.src, Table: &n}
+	case t.kind == kindWord && refusedStatements[t.text] != "":
+		p.unsupported(t.at, "%s: %s", p.upper(t), refusedStatements[t.text])
+	default:
+		p.expected("a query, CREATE MATERIALIZED VIEW … or pipeline.table after EXPLAIN", "SELECT", "CREATE", "WITH")
+	}
+	return nil
+}
+
+// queryEnd fails unless the text ends, with or without a semicolon.
+func (p *parser) queryEnd() {
 	p.acceptPunct(";")
 	if t := p.peek(); t.kind != kindEnd {
 		if p.atStatementEnd(t) {
@@ -61,10 +124,6 @@ func ParseQuery(text string) (*Select, error) {
 		p.refuseClause()
 		p.expected("the end of the query")
 	}
-	if p.err != nil {
-		return nil, p.err
-	}
-	return s, nil
 }
 
 // parser holds the place in the text and the first error.
@@ -77,6 +136,7 @@ type parser struct {
 	broken    *dataflow.Error // why the last token ahead is kindBroken
 	depth     int
 	operators int
+	lastTerm  *Select // the SELECT that was parsed last, for what may follow it; nil for another kind of query
 }
 
 func newParser(text string) (*parser, error) {

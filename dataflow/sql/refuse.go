@@ -17,7 +17,7 @@ var refusedStatements = map[string]string{
 	"drop":       "streams and pipelines are deleted with weir stream delete and weir pipeline delete",
 	"alter":      "not yet: delete with weir pipeline delete or weir stream delete, and deploy the new file",
 	"refresh":    "a materialized view here is always up to date: nothing needs a refresh",
-	"explain":    "not yet: weir pipeline describe shows what runs",
+	"explain":    "run it with weir query; weir query \"EXPLAIN pipeline.table\" shows what runs",
 	"show":       "options are shown by weir pipeline describe",
 	"reset":      "options are set with SET in the file or with weir pipeline set",
 	"describe":   "tables are described by weir table describe",
@@ -108,24 +108,24 @@ var refusedConstraints = map[string]string{
 
 // refusedClauses holds what may follow a SELECT elsewhere, or stands at its end.
 var refusedClauses = map[string]string{
-	"union":     "not yet: write one view per SELECT, or OR in one WHERE",
-	"intersect": "not yet: write AND in one WHERE",
-	"except":    "not yet: write AND NOT in one WHERE",
-	"window":    "window functions are not there yet: group by date_trunc or date_bin of a time",
-	"qualify":   "window functions are not there yet",
+	"union":     "it stands behind ORDER BY or LIMIT: put the SELECT before it in parentheses",
+	"intersect": "it stands behind ORDER BY or LIMIT: put the SELECT before it in parentheses",
+	"except":    "it stands behind ORDER BY or LIMIT: put the SELECT before it in parentheses",
+	"window":    "named windows are not there yet: write OVER (PARTITION BY … ORDER BY …) behind each function",
+	"qualify":   "write the window function in a subquery in FROM, and WHERE around it",
 	"for":       "there are no locks: readers read a committed cut",
 	"into":      "write CREATE MATERIALIZED VIEW name AS SELECT …",
 	"emit":      "leave it out: a view's table always shows the newest result",
-	"join":      joinNotYet,
-	"inner":     joinNotYet,
-	"left":      joinNotYet,
-	"right":     joinNotYet,
-	"full":      joinNotYet,
-	"natural":   joinNotYet,
+	"join":      joinPlace,
+	"inner":     joinPlace,
+	"left":      joinPlace,
+	"right":     joinPlace,
+	"full":      joinPlace,
+	"natural":   joinPlace,
 	"prewhere":  "write WHERE",
 }
 
-const joinNotYet = "joins are not there yet: a SELECT reads one stream or table"
+const joinPlace = "a join stands in FROM, before WHERE"
 
 // refusedOperators holds operators that PostgreSQL or other languages have.
 var refusedOperators = map[string]string{

@@ -1,6 +1,7 @@
 package sql
 
-// Walk calls fn for e and its descendants, parents first. Where fn returns false the descendants are skipped.
+// Walk calls fn for e and its descendants, parents first. Where fn returns false the descendants are skipped. It does not
+// go into subqueries: what stands in them is theirs.
 func Walk(e Expr, fn func(Expr) bool) {
 	if e == nil || !fn(e) {
 		return
@@ -35,6 +36,12 @@ func Walk(e Expr, fn func(Expr) bool) {
 	case *Call:
 		walkAll(e.Args, fn)
 		Walk(e.Filter, fn)
+		if e.Over != nil {
+			walkAll(e.Over.PartitionBy, fn)
+			for _, o := range e.Over.OrderBy {
+				Walk(o.Expr, fn)
+			}
+		}
 	}
 }
 

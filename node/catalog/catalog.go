@@ -85,7 +85,7 @@ func (c *Catalog) Program(st *meta.State, p *meta.Pipeline) (*Program, error) {
 	}
 	prog = &Program{UID: p.UID, Name: p.Name, Plan: pl, Streams: make(map[string]dataflow.StreamID), tables: make(map[string]*statequery.Table)}
 	for _, st := range pl.Tables() {
-		prog.tables[st.Name] = statequery.NewTable(st)
+		prog.tables[st.Name] = statequery.NewTable(pl, st)
 	}
 	for _, r := range pl.Reads {
 		s, err := st.Stream(r.Name)

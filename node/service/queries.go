@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/dataflow/plan"
 	"github.com/weirdb/weir/dataflow/state"
 	"github.com/weirdb/weir/node/catalog"
 	"github.com/weirdb/weir/node/worker"
@@ -100,6 +101,9 @@ func (q QuerySources) TableNames() []string {
 	}
 	return names
 }
+
+// Streams returns the streams that exist.
+func (q QuerySources) Streams() plan.Catalog { return catalog.Streams{State: q.Meta.State()} }
 
 // Changed returns a channel that is closed when the meta log's state is replaced.
 func (q QuerySources) Changed() <-chan struct{} { return q.Meta.Changed() }

@@ -1,0 +1,359 @@
+package plan
+
+import (
+	"fmt"
+
+	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/dataflow/expr"
+	"github.com/weirdb/weir/dataflow/sql"
+)
+
+// queryLevel binds what the expressions of one SELECT of a query can have and those of views cannot.
+type queryLevel struct {
+	b     *queryBinder
+	ctes  *cte
+	level *level
+	width int // columns of the input's rows
+}
+
+// subqueryKind says what an expression makes of the rows of a subquery.
+type subqueryKind uint8
+
+const (
+	subqueryScalar subqueryKind = iota // the only row's value
+	subqueryMember                     // whether a value is among the rows: IN
+	subqueryExists                     // whether there is a row
+)
+
+// subquery is a query inside of an expression. It runs once, before the SELECT around it reads rows. A correlated one, which
+// compares columns of its own with columns of the query around it, has the former as its first columns, and is looked up by
+// the latter.
+type subquery struct {
+	index int
+	kind  subqueryKind
+	node  node
+	keys  int // columns that it is looked up by
+	// absent is what a correlated aggregate gives where it has no row: count is 0 then.
+	absent node
+	at     Place
+}
+
+const maxSubqueries = 100
+
+// add registers a subquery and returns the expression that stands for it.
+func (ql *queryLevel) add(s *subquery, t dataflow.Type, at sql.Span, args ...expr.Expr) (expr.Expr, error) {
+	q := ql.b.q
+	if len(q.subqueries) == maxSubqueries {
+		return nil, ql.b.src.Errorf(dataflow.ReasonSQLUnsupported, at, "a query has at most %d subqueries in expressions", maxSubqueries)
+	}
+	s.index, s.at = len(q.subqueries), place(ql.b.src, at)
+	q.subqueries = append(q.subqueries, s)
+	ql.level.subqueries = append(ql.level.subqueries, s)
+	what := [...]string{subqueryScalar: "subquery %d", subqueryMember: "in subquery %d", subqueryExists: "exists subquery %d"}[s.kind]
+	return expr.NewSubquery(s.index, fmt.Sprintf(what, s.index+1), t, args...), nil
+}
+
+// notInView says what a view, and a place for a constant, cannot have.
+func (b *binder) notInView(at sql.Span, what, instead string) error {
+	return b.refuse(at, "%s in a view is not there yet: %s; a query that reads the tables can have it", what, instead)
+}
+
+// subquery binds (SELECT …) and EXISTS (SELECT …).
+func (b *binder) subquery(e *sql.Subquery) (expr.Expr, error) {
+	if b.queries == nil {
+		if e.Exists {
+			return nil, b.notInView(e.At, "EXISTS (SELECT …)", "group first, and compare counts in HAVING")
+		}
+		return nil, b.notInView(e.At, "a subquery inside an expression", "use a query in FROM")
+	}
+	n, c, err := b.queries.bind(b, e.Query, e.Exists)
+	if err != nil {
+		return nil, err
+	}
+	s := &subquery{kind: subqueryExists, node: n, keys: len(c.outer), absent: c.absent}
+	t := dataflow.TypeBool
+	if !e.Exists {
+		cols := n.schema()[s.keys:]
+		if len(cols) != 1 {
+			return nil, b.errorf(e.At, "a subquery inside an expression gives one column, this one has %s", columns(len(cols)))
+		}
+		s.kind, t = subqueryScalar, cols[0].Type
+	}
+	return b.queries.add(s, t, e.At, c.outer...)
+}
+
+// inQuery binds X [NOT] IN (SELECT …).
+func (b *binder) inQuery(e *sql.In) (expr.Expr, error) {
+	if b.queries == nil {
+		return nil, b.notInView(e.At, "IN (SELECT …)", "write the values")
+	}
+	x, err := b.bind(e.X)
+	if err != nil {
+		return nil, err
+	}
+	n, c, err := b.queries.bind(b, e.Query, false)
+	if err != nil {
+		return nil, err
+	}
+	if len(c.outer) > 0 {
+		return nil, b.refuse(e.At, "IN over a subquery that names columns of the query around it is not there yet: write EXISTS (SELECT … WHERE … AND column = %s)", b.src.Text(e.X.Span()))
+	}
+	if have := n.schema(); len(have) != 1 {
+		return nil, b.errorf(e.At, "the subquery of IN gives one column, this one has %s", columns(len(have)))
+	}
+	col := n.schema()[0]
+	if _, err := expr.NewCall("=", x, expr.NewColumn(0, col.Name, col.Type)); err != nil {
+		return nil, b.at(err, e.OpAt)
+	}
+	t, err := common(x.Type(), col.Type)
+	if err != nil {
+		return nil, b.at(err, e.OpAt)
+	}
+	if err := checkKeyType(b.src, e.OpAt, t, "IN"); err != nil {
+		return nil, err
+	}
+	if n, err = cast(b.src, n, dataflow.Schema{{Name: col.Name, Type: t}}, e.At); err != nil {
+		return nil, err
+	}
+	if x.Type() != t {
+		if x, err = expr.NewCast(x, t); err != nil {
+			return nil, b.at(err, e.X.Span())
+		}
+	}
+	in, err := b.queries.add(&subquery{kind: subqueryMember, node: n, keys: 1}, dataflow.TypeBool, e.At, x)
+	if err != nil || !e.Not {
+		return in, err
+	}
+	return b.newCall(e.OpAt, "not", in)
+}
+
+// correlation is what ties a subquery to the query around it.
+type correlation struct {
+	outer  []expr.Expr // over the rows around; equal to the first columns of the subquery
+	absent node
+}
+
+// bind binds the query of a subquery. Names that it does not know and the query around it does make it correlated.
+func (ql *queryLevel) bind(b *binder, s *sql.Select, exists bool) (node, correlation, error) {
+	undo := *ql.b.q
+	n, err := ql.b.query(s, ql.ctes)
+	if err == nil {
+		return n, correlation{}, nil
+	}
+	*ql.b.q = undo
+	d := &decorrelator{ql: ql, around: b}
+	n, c, found, derr := d.bind(s, exists)
+	switch {
+	case derr != nil:
+		*ql.b.q = undo
+		return nil, correlation{}, derr
+	case !found:
+		*ql.b.q = undo
+		return nil, correlation{}, err // what is wrong has nothing to do with the query around it
+	}
+	return n, c, nil
+}
+
+// decorrelator turns a correlated subquery into one that is looked up: from its WHERE it takes the conditions
+// column = outer column, and gives the columns as additional ones of the result.
+type decorrelator struct {
+	ql     *queryLevel
+	around *binder
+	inner  *scope
+}
+
+// isOuter reports whether a name means a column of the query around the subquery.
+func (d *decorrelator) isOuter(n *sql.Name) bool {
+	return !d.inner.knows(n) && d.around.scope.position(n) >= 0
+}
+
+// outerName returns a column of the query around that e names, or nil.
+func (d *decorrelator) outerName(e sql.Expr) (found *sql.Name) {
+	sql.Walk(e, func(e sql.Expr) bool {
+		if n, ok := e.(*sql.Name); ok && d.isOuter(n) {
+			found = n
+		}
+		return found == nil
+	})
+	return found
+}
+
+// onlyOuter reports whether all columns that e names are of the query around, and there is one.
+func (d *decorrelator) onlyOuter(e sql.Expr) bool {
+	all, any := true, false
+	sql.Walk(e, func(e sql.Expr) bool {
+		if n, ok := e.(*sql.Name); ok {
+			any = true
+			all = all && d.isOuter(n)
+		}
+		return true
+	})
+	return all && any && firstSubquery(e) == nil
+}
+
+// refuse says which column makes a subquery one that cannot be looked up.
+func (d *decorrelator) refuse(n *sql.Name, why string) error {
+	return d.ql.b.src.Errorf(dataflow.ReasonSQLUnsupported, n.At, "%s is a column of the query around this subquery, which can stand only in its WHERE, as column = %s%s: write a join", n, n, why)
+}
+
+// bind returns the subquery without what ties it to the query around; found is false when nothing does.
+func (d *decorrelator) bind(s *sql.Select, exists bool) (node, correlation, bool, error) {
+	b := d.ql.b
+	var none correlation
+	if s.Set != nil || s.Values != nil || s.From == nil {
+		return nil, none, false, nil
+	}
+	ctes, err := b.with(s, d.ql.ctes)
+	if err != nil {
+		return nil, none, false, nil
+	}
+	undo := *b.q
+	_, d.inner, err = b.from(s.From, ctes)
+	*b.q = undo
+	if err != nil {
+		return nil, none, false, nil
+	}
+	inner := *s
+	inner.Where = nil
+	var keys []sql.Expr
+	var c correlation
+	for _, cond := range conjuncts(s.Where) {
+		outer := d.outerName(cond)
+		if outer == nil {
+			if inner.Where == nil {
+				inner.Where = cond
+			} else {
+				inner.Where = &sql.Binary{Op: "AND", OpAt: cond.Span(), L: inner.Where, R: cond, At: inner.Where.Span().Join(cond.Span())}
+			}
+			continue
+		}
+		eq, ok := cond.(*sql.Binary)
+		if !ok || eq.Op != "=" {
+			return nil, none, true, d.refuse(outer, ", not in another comparison")
+		}
+		mine, theirs := eq.L, eq.R
+		if d.onlyOuter(mine) {
+			mine, theirs = theirs, mine
+		}
+		if !d.onlyOuter(theirs) || d.outerName(mine) != nil || firstName(mine) == nil {
+			return nil, none, true, d.refuse(outer, ", alone on its side")
+		}
+		key, x, err := d.key(mine, theirs, eq)
+		if err != nil {
+			return nil, none, true, err
+		}
+		keys, c.outer = append(keys, key), append(c.outer, x)
+	}
+	if n := d.elsewhere(s); n != nil {
+		return nil, none, true, d.refuse(n, "")
+	}
+	if len(keys) == 0 {
+		return nil, none, false, nil
+	}
+	n, absent, err := d.rewritten(&inner, keys, exists)
+	c.absent = absent
+	return n, c, true, err
+}
+
+// elsewhere returns a column of the query around that stands in s outside of its WHERE, or nil.
+func (d *decorrelator) elsewhere(s *sql.Select) *sql.Name {
+	list := append([]sql.Expr{s.Having}, s.GroupBy...)
+	for _, it := range s.Items {
+		list = append(list, it.Expr)
+	}
+	for _, o := range s.OrderBy {
+		list = append(list, o.Expr)
+	}
+	for _, e := range list {
+		if e != nil {
+			if n := d.outerName(e); n != nil {
+				return n
+			}
+		}
+	}
+	return nil
+}
+
+// key binds the two sides of an equality to a common type: the subquery's as text of the query, the other one as an
+// expression.
+func (d *decorrelator) key(mine, theirs sql.Expr, eq *sql.Binary) (sql.Expr, expr.Expr, error) {
+	b := d.around
+	outer, err := b.bind(theirs)
+	if err != nil {
+		return nil, nil, err
+	}
+	bind := &binder{src: b.src, scope: d.inner, noAggregate: "WHERE sees rows, not groups"}
+	own, err := bind.bind(mine)
+	if err != nil {
+		return nil, nil, err
+	}
+	if _, err := expr.NewCall("=", own, outer); err != nil {
+		return nil, nil, b.at(err, eq.OpAt)
+	}
+	t, err := common(own.Type(), outer.Type())
+	if err != nil {
+		return nil, nil, b.at(err, eq.OpAt)
+	}
+	if err := checkKeyType(b.src, eq.OpAt, t, "="); err != nil {
+		return nil, nil, err
+	}
+	if outer.Type() != t {
+		if outer, err = expr.NewCast(outer, t); err != nil {
+			return nil, nil, b.at(err, theirs.Span())
+		}
+	}
+	if own.Type() != t {
+		mine = &sql.Cast{X: mine, Type: sql.TypeName{Name: t.String(), At: mine.Span()}, At: mine.Span()}
+	}
+	return mine, outer, nil
+}
+
+// rewritten binds the subquery with its keys as first columns. One that aggregates does so per key; absent is then what it
+// gives over no rows.
+func (d *decorrelator) rewritten(s *sql.Select, keys []sql.Expr, exists bool) (n, absent node, err error) {
+	b := d.ql.b
+	items, err := expandStars(s, b.src, d.inner)
+	if err != nil {
+		return nil, nil, err
+	}
+	grouped := groups(s, items)
+	switch {
+	case s.Limit != nil && !exists || s.Offset != nil:
+		at := s.LimitAt
+		if s.Offset != nil {
+			at = s.OffsetAt
+		}
+		return nil, nil, b.src.Errorf(dataflow.ReasonSQLUnsupported, at, "LIMIT and OFFSET in a subquery that names columns of the query around it are not there yet: write min, max or another aggregate, or a join")
+	case len(s.GroupBy) > 0 || s.Having != nil || hasWindow(items):
+		return nil, nil, b.src.Errorf(dataflow.ReasonSQLUnsupported, s.At, "GROUP BY, HAVING and window functions in a subquery that names columns of the query around it are not there yet: join the grouped subquery, JOIN (SELECT …) AS q ON …")
+	}
+	s.OrderBy, s.Limit, s.Distinct = nil, nil, false
+	if grouped {
+		none := *s
+		none.Where = &sql.Literal{Kind: sql.LiteralFalse, At: s.At}
+		undo := len(b.q.Scans)
+		if absent, err = b.query(&none, d.ql.ctes); err != nil {
+			return nil, nil, err
+		}
+		for _, scan := range b.q.Scans[undo:] { // nothing needs to be read
+			scan.Access = Access{Points: true, Text: "look up nothing"}
+		}
+	}
+	list := make([]sql.Item, 0, len(keys)+len(items))
+	for _, k := range keys {
+		list = append(list, sql.Item{Expr: k, At: k.Span()})
+	}
+	if exists && grouped {
+		return nil, nil, b.src.Errorf(dataflow.ReasonSQLUnsupported, s.At, "EXISTS over an aggregate is always true: leave the aggregate out")
+	}
+	if !exists {
+		list = append(list, items...)
+	}
+	s.Items = list
+	if grouped {
+		s.GroupBy = keys
+	}
+	s.Distinct = exists
+	n, err = b.query(s, d.ql.ctes)
+	return n, absent, err
+}

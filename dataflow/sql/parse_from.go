@@ -1,0 +1,159 @@
+package sql
+
+// from parses what FROM lists: tables, subqueries and joins, and set-returning functions over their rows.
+func (p *parser) from() *From {
+	f := p.joined()
+	for p.err == nil && p.isPunct(",") {
+		comma := p.next().at
+		p.lateral()
+		if p.startsSetFunction() {
+			p.unnest(f, comma)
+			continue
+		}
+		f = p.join(&Join{Kind: JoinCross, L: f, At: comma})
+		f.Join.R = p.joined()
+		f.At = p.since(f.At)
+	}
+	return f
+}
+
+// join returns the join as what FROM reads, and counts it: the tree is as deep as it is long.
+func (p *parser) join(j *Join) *From {
+	if p.operators++; p.operators > maxOperators {
+		p.failf(j.At, "a statement has at most %d operators and joins", maxOperators)
+	}
+	return &From{Join: j, At: j.L.At}
+}
+
+// lateral accepts LATERAL before a function, which may always name the tables to its left.
+func (p *parser) lateral() {
+	if t := p.peek(); p.accept("lateral") && !p.startsSetFunction() {
+		p.unsupported(t.at, "LATERAL is not there yet: join on equal columns, or write a correlated subquery (SELECT …) in the SELECT list")
+	}
+}
+
+// joined parses a table and the joins behind it.
+func (p *parser) joined() *From {
+	f := p.fromItem()
+	for p.err == nil {
+		t := p.peek()
+		switch {
+		case t.word("cross"):
+			p.next()
+			if !p.accept("join") {
+				p.expected("JOIN after CROSS", "JOIN")
+			}
+			at := p.since(t.at)
+			p.lateral()
+			if p.startsSetFunction() {
+				p.unnest(f, at)
+				continue
+			}
+			f = p.join(&Join{Kind: JoinCross, L: f, At: at})
+			f.Join.R = p.fromItem()
+		case t.word("join"), t.word("inner"), t.word("left"), t.word("right"), t.word("full"), t.word("natural"):
+			f = p.conditionalJoin(f)
+		case t.word("tablesample"):
+			p.unsupported(t.at, "TABLESAMPLE is not supported")
+		case t.word("as") && p.nextIs("of"), t.word("for") && p.nextIs("system_time"):
+			p.unsupported(t.at, "AS OF is not supported: a request names the checkpoint that it reads")
+		default:
+			return f
+		}
+		f.At = p.since(f.At)
+	}
+	return f
+}
+
+// conditionalJoin parses [NATURAL] [INNER|LEFT|RIGHT|FULL] JOIN table ON condition.
+func (p *parser) conditionalJoin(left *From) *From {
+	start := p.peek().at
+	j := &Join{L: left, Natural: p.accept("natural")}
+	switch {
+	case p.accept("inner"):
+	case p.accept("left"):
+		j.Kind = JoinLeft
+	case p.accept("right"):
+		j.Kind = JoinRight
+	case p.accept("full"):
+		j.Kind = JoinFull
+	}
+	if j.Kind != JoinInner {
+		p.accept("outer")
+	}
+	if !p.accept("join") {
+		p.expected("JOIN", "JOIN", "OUTER")
+	}
+	j.At = p.since(start)
+	if t := p.peek(); p.accept("lateral") {
+		p.unsupported(t.at, "LATERAL is not there yet: join on equal columns, or write a correlated subquery (SELECT …) in the SELECT list")
+	}
+	if t := p.peek(); p.startsSetFunction() {
+		p.unsupported(t.at, "%s JOIN %s(…) is not there yet: write CROSS JOIN %s(…)", j.Kind, t.text, t.text)
+	}
+	f := p.join(j)
+	j.R = p.fromItem()
+	if j.Natural {
+		return f
+	}
+	switch {
+	case p.accept("on"):
+		j.On = p.expression()
+	case p.is("using"):
+		p.next()
+		if !p.isPunct("(") {
+			p.expected("( and column names: USING (column, …)")
+			return f
+		}
+		j.Using = p.nameList("a column's name")
+	default:
+		p.expected("ON and the join's condition, or USING (columns)", "ON", "USING")
+	}
+	return f
+}
+
+// fromItem parses one table, subquery, function or join in parentheses, with its alias.
+func (p *parser) fromItem() *From {
+	start := p.peek().at
+	f := &From{}
+	p.accept("only")
+	switch t := p.peek(); {
+	case t.punct("("):
+		if !p.queryInParentheses() {
+			p.next()
+			p.nested(t.at, func() { f = p.from() })
+			p.closeParen(t.at, "or JOIN ")
+			if a := p.peek(); a.word("as") {
+				p.unsupported(a.at, "a name for a join is not there yet: give the tables in it names")
+			}
+			return f
+		}
+		p.next()
+		f.Subquery = p.query()
+		p.closeQuery(t.at)
+	case t.word("generate_series") && p.nextPunct("("):
+		f.Call, _ = p.call().(*Call)
+	case p.startsSetFunction(), t.word("lateral"):
+		p.unsupported(t.at, "FROM starts with a stream, view or table: write FROM s, UNNEST(…) AS t(x)")
+	case (t.kind == kindWord || t.kind == kindQuoted) && p.nextPunct("("):
+		p.unsupported(t.at, "%s(…) is not supported in FROM: only generate_series is, and UNNEST and regexp_split_to_table after a stream, view or table", t.text)
+	default:
+		n := p.qualifiedName("the name of a stream, view or table")
+		f.Name = &n
+	}
+	f.Alias, f.Columns = p.tableAlias()
+	f.At = p.since(start)
+	return f
+}
+
+// queryInParentheses reports whether the ( that comes next opens a query, not a join.
+func (p *parser) queryInParentheses() bool {
+	n := 1
+	for ; n < maxParentheses && p.peekAt(n).punct("("); n++ {
+	}
+	t := p.peekAt(n)
+	return t.word("select") || t.word("with") || t.word("values") || t.kind == kindWord && refusedStatements[t.text] != "" && !p.peekAt(n+1).punct(".")
+}
+
+// maxParentheses bounds how far ahead it is looked for a query.
+const maxParentheses = 200
