@@ -63,6 +63,7 @@ const (
 	ReasonOverloaded            Reason = "OVERLOADED"
 	ReasonScanLimit             Reason = "SCAN_LIMIT"
 	ReasonDiskLow               Reason = "DISK_LOW"
+	ReasonWatchLagged           Reason = "WATCH_LAGGED"
 	ReasonPipelineRecovering    Reason = "PIPELINE_RECOVERING"
 	ReasonNotLeader             Reason = "NOT_LEADER"
 	ReasonNoCommittedCheckpoint Reason = "NO_COMMITTED_CHECKPOINT"
@@ -119,6 +120,7 @@ var reasons = []ReasonInfo{
 	{ReasonOverloaded, KindOverloaded, "a queue or a stream is full; nothing was written", "try again after the delay in RetryInfo"},
 	{ReasonScanLimit, KindOverloaded, "the query reached the limit of time, bytes or memory that the error names", "narrow the query, or page through a scan"},
 	{ReasonDiskLow, KindOverloaded, "too little disk is left to take rows", "free disk space; ingest resumes by itself"},
+	{ReasonWatchLagged, KindOverloaded, "a watch took its changes more slowly than they are kept, and was ended", "watch again, which begins with a snapshot; see docs/watch.md"},
 	{ReasonPipelineRecovering, KindUnavailable, "the pipeline is recovering and has no live state", "try again after the delay in RetryInfo, or read committed"},
 	{ReasonNotLeader, KindUnavailable, "this node does not lead the shard or the meta log", "try again, or ask the node that the error names"},
 	{ReasonNoCommittedCheckpoint, KindUnavailable, "the pipeline has no committed cut here yet", "try again after the delay in RetryInfo"},

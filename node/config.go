@@ -10,6 +10,7 @@ import (
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/internal/vfs"
 	"github.com/weirdb/weir/node/worker"
+	"github.com/weirdb/weir/statequery"
 )
 
 // Defaults of Config.
@@ -18,6 +19,8 @@ const (
 	DefaultGRPCAddr = "127.0.0.1:7711"
 	DefaultShards   = 8
 	DefaultNodeID   = "n1"
+
+	DefaultWatchRetained = statequery.DefaultWatchRetained
 )
 
 // Config says how to open a node. The zero value of a field means its default.
@@ -45,6 +48,11 @@ type Config struct {
 	// QueryMemoryBytes bounds what queries, scans and look-ups of several keys hold at once; default 512 MiB. Each takes
 	// 64 MiB of it, two at least run.
 	QueryMemoryBytes int64
+	// WatchMemoryBytes bounds what is kept of the changes of watched tables, for all together; default 1 GiB, or an eighth of
+	// the machine's memory when that is less.
+	WatchMemoryBytes int64
+	// WatchRetained is how long these changes are kept; default 10 min.
+	WatchRetained time.Duration
 	// MinFreeDisk is how many bytes of the data directory's disk must be free for rows to be taken (DISK_LOW); checkpoints
 	// go on below it. Default 5 % of the disk, but at least 256 MiB and at most 2 GiB.
 	MinFreeDisk int64
@@ -102,6 +110,12 @@ func (c *Config) EnsureDefaults() {
 	if c.MemoryBytes == 0 {
 		c.MemoryBytes = machineMemory() / 2
 	}
+	if c.WatchMemoryBytes == 0 {
+		c.WatchMemoryBytes = statequery.DefaultWatchBytes
+		if m := machineMemory() / 8; m > 0 {
+			c.WatchMemoryBytes = min(c.WatchMemoryBytes, m)
+		}
+	}
 }
 
 // Validate reports everything that is wrong, each with its field.
@@ -122,6 +136,12 @@ func (c *Config) Validate() error {
 	}
 	if c.MemoryBytes < 0 {
 		bad("memory: %d is negative", c.MemoryBytes)
+	}
+	if c.WatchMemoryBytes < 0 {
+		bad("watch-memory: %d is negative", c.WatchMemoryBytes)
+	}
+	if c.WatchRetained < 0 {
+		bad("watch-retained: %s is negative", c.WatchRetained)
 	}
 	if c.MinFreeDisk < 0 {
 		bad("min-free-disk: %d is negative", c.MinFreeDisk)

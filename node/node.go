@@ -32,6 +32,7 @@ type Node struct {
 	leader  *leader.Driver
 	disk    *diskSpace
 	memory  *state.Budget // of the live tables; nil = they have none
+	queries *statequery.Engine
 	grpc    *api.Server
 	gateway *gateway.Gateway
 	http    *http.Server
@@ -100,13 +101,13 @@ func (n *Node) assemble() error {
 		return err
 	}
 	sources := service.QuerySources{Meta: st.meta, Cat: cat, Worker: n.worker, Shards: st.shards}
-	engine := statequery.New(statequery.Config{
+	n.queries = statequery.New(statequery.Config{
 		Node: cfg.NodeID, Group: group, Shards: len(st.shards), Catalog: sources, Store: sources, Streams: sources, Leases: sources,
-		TotalBytes: cfg.QueryMemoryBytes, MaxTime: cfg.Tuning.QueryTime,
+		TotalBytes: cfg.QueryMemoryBytes, MaxTime: cfg.Tuning.QueryTime, WatchBytes: cfg.WatchMemoryBytes, WatchRetained: cfg.WatchRetained,
 	})
 	svc := service.New(service.Config{
 		Node: cfg.NodeID, Group: group, Meta: st.meta, Catalog: cat, Worker: n.worker, Shards: st.shards, Leader: n.leader,
-		Queries: engine, MetaStatus: n.metaStatus, DiskRoom: n.disk.Room, StartedAt: time.Now().UnixMicro(), AllowFaults: cfg.FaultInjection, Phases: n.phases, Logger: cfg.Logger,
+		Queries: n.queries, MetaStatus: n.metaStatus, DiskRoom: n.disk.Room, StartedAt: time.Now().UnixMicro(), AllowFaults: cfg.FaultInjection, Phases: n.phases, Logger: cfg.Logger,
 	})
 	if n.grpc, err = api.New(api.Config{
 		Group: group, Version: buildVersion(cfg.Version), Logger: cfg.Logger, Metrics: registry,
@@ -222,8 +223,10 @@ func (n *Node) Run(ctx context.Context) error {
 	return err
 }
 
-// drain stops the servers: HTTP first, since its calls go through gRPC.
+// drain stops the servers: HTTP first, since its calls go through gRPC. Watches never end by themselves, so they are ended
+// before.
 func (n *Node) drain(ctx context.Context) {
+	n.queries.EndWatches()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
 	defer cancel()
 	if err := n.http.Shutdown(ctx); err != nil {
@@ -261,6 +264,9 @@ func (n *Node) Close() error {
 				errs = append(errs, err)
 			}
 		}
+	}
+	if n.queries != nil {
+		n.queries.EndWatches() // when Run has not done it: their followers read the storage
 	}
 	if n.worker != nil {
 		n.worker.StopAll()

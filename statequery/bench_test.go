@@ -32,6 +32,9 @@ func (v flatView) Get(_ dataflow.StageID, k, dst []byte) ([]byte, bool, error) {
 	return append(dst, val...), ok, nil
 }
 func (v flatView) Iter(dataflow.StageID, []byte, []byte) statequery.Iter { panic("not measured") }
+func (v flatView) Changes(statequery.View, dataflow.StageID, []byte, []byte) statequery.Iter {
+	panic("not measured")
+}
 func (v flatView) Release()                                              {}
 
 type flatLive struct {

@@ -26,10 +26,22 @@ type Config struct {
 	// TotalBytes bounds what all of them hold at once; default 512 MiB. It makes room for TotalBytes / MaxBytes requests,
 	// two at least; others wait. Not in it are look-ups of one key, and answers on their way to the caller.
 	TotalBytes int64
+	// WatchBytes bounds what is kept of the changes of watched tables, for all together; default 1 GiB. Each table has the
+	// same part of it.
+	WatchBytes int64
+	// WatchRetained is how long the changes of a watched table are kept, and for how long after its last watcher has left;
+	// default 10 min.
+	WatchRetained time.Duration
 }
 
 // DefaultTotalBytes is the default of Config.TotalBytes.
 const DefaultTotalBytes = 512 << 20
+
+// The defaults of Config.WatchBytes and Config.WatchRetained.
+const (
+	DefaultWatchBytes    = 1 << 30
+	DefaultWatchRetained = 10 * time.Minute
+)
 
 func (c *Config) ensureDefaults() {
 	if c.Now == nil {
@@ -43,6 +55,12 @@ func (c *Config) ensureDefaults() {
 	}
 	if c.MaxBytes == 0 {
 		c.MaxBytes = 64 << 20
+	}
+	if c.WatchBytes == 0 {
+		c.WatchBytes = DefaultWatchBytes
+	}
+	if c.WatchRetained == 0 {
+		c.WatchRetained = DefaultWatchRetained
 	}
 	if c.TotalBytes == 0 {
 		c.TotalBytes = DefaultTotalBytes

@@ -7,12 +7,13 @@ import (
 	"github.com/weirdb/weir/dataflow"
 )
 
-// Engine answers reads. It is safe for concurrent use and holds no state of its own but the leases of its scans and who is
-// reading.
+// Engine answers reads. It is safe for concurrent use and holds no state of its own but the leases of its scans, who is
+// reading, and what watched tables have changed lately. EndWatches ends its goroutines.
 type Engine struct {
 	cfg    Config
 	leases *sharedLeases
 
+	watches *watchHub
 	queries *gate // queries and scans
 	batches *gate // look-ups of several keys: they are short, and do not wait behind queries
 }
@@ -22,10 +23,12 @@ func New(cfg Config) *Engine {
 	cfg.ensureDefaults()
 	slots := max(2, cfg.TotalBytes/cfg.MaxBytes)
 	batches := max(1, slots/batchShare)
-	return &Engine{
+	e := &Engine{
 		cfg: cfg, leases: newSharedLeases(cfg.Leases, cfg.Now),
 		queries: newGate("queries and scans", slots-batches), batches: newGate("look-ups of several keys", batches),
 	}
+	e.watches = newWatchHub(e)
+	return e
 }
 
 // batchShare is which part of the memory is for look-ups of several keys.

@@ -54,6 +54,9 @@ type View interface {
 	Get(stage dataflow.StageID, key, dst []byte) ([]byte, bool, error)
 	// Iter iterates over lo ≤ key < hi by key; a nil hi is no bound.
 	Iter(stage dataflow.StageID, lo, hi []byte) Iter
+	// Changes iterates over the keys lo ≤ key < hi that differ, or may differ, from an older cut of the same pipeline on the
+	// same shard; the value of one that is gone is nil. Both views stay open for as long.
+	Changes(older View, stage dataflow.StageID, lo, hi []byte) Iter
 	Release()
 }
 

@@ -114,6 +114,21 @@ func (v *view) Iter(stage dataflow.StageID, lo, hi []byte) statequery.Iter {
 	return &iter{w: v.w, keys: keys, values: values, at: -1}
 }
 
+// Changes compares the two cuts' values. As the real ones may, it also names keys that have not changed: now and then.
+func (v *view) Changes(older statequery.View, stage dataflow.StageID, lo, hi []byte) statequery.Iter {
+	v.w.mu.Lock()
+	defer v.w.mu.Unlock()
+	v.w.mu.pinned++
+	_, before := v.w.at(older.(*view).tables, stage, v.shard, lo, hi)
+	after, values := v.w.at(v.tables, stage, v.shard, lo, hi)
+	was, _ := v.w.at(older.(*view).tables, stage, v.shard, lo, hi)
+	all := slices.Concat(was, after)
+	slices.Sort(all)
+	all = slices.Compact(all)
+	keys := slices.DeleteFunc(all, func(k string) bool { return bytes.Equal(before[k], values[k]) && len(k)%3 != 0 })
+	return &iter{w: v.w, keys: keys, values: values, at: -1}
+}
+
 func (v *view) Release() {
 	v.w.mu.Lock()
 	defer v.w.mu.Unlock()

@@ -77,7 +77,7 @@ Exit codes: 0 done, 1 refused, 2 wrong usage, 3 not found, 4 try again (unreacha
 			root.AddCommand(cmd)
 		}
 	}
-	add("data", c.deployCommand(), c.ingestCommand(), c.getCommand(), c.scanCommand(), c.queryCommand())
+	add("data", c.deployCommand(), c.ingestCommand(), c.getCommand(), c.scanCommand(), c.queryCommand(), c.watchCommand())
 	add("manage", c.pipelineCommand(), c.streamCommand(), c.tableCommand(), c.checkpointCommand(), c.clusterCommand())
 	add("run", c.demoCommand(), c.benchCommand(), c.serverCommand(), c.versionCommand(), c.completionCommand())
 	return root

@@ -10,6 +10,7 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/knadh/koanf/parsers/yaml"
 	"github.com/knadh/koanf/providers/env/v2"
@@ -42,6 +43,8 @@ type serverSettings struct {
 	memory     byteSize
 	stateCache byteSize
 	queryMem   byteSize
+	watchMem   byteSize
+	watchKept  time.Duration
 	minFree    byteSize
 	logLevel   string
 	logFormat  string
@@ -66,6 +69,8 @@ func newServerSettings(f *pflag.FlagSet) *serverSettings {
 	f.Var(&s.memory, "memory", "memory for live tables, for all pipelines together; keys beyond it are looked up on disk; 0 = half of the machine's")
 	f.Var(&s.stateCache, "state-cache", "memory for cached blocks of state, for all shards together")
 	f.Var(&s.queryMem, "query-memory", "memory for queries, scans and look-ups of several keys together: each takes 64 MiB, others wait")
+	f.Var(&s.watchMem, "watch-memory", "memory for the changes of watched tables, for all together; 0 = 1GiB, or an eighth of the machine's")
+	f.DurationVar(&s.watchKept, "watch-retained", node.DefaultWatchRetained, "how long the changes of a watched table are kept for who was away")
 	f.Var(&s.minFree, "min-free-disk", "free bytes of the data directory's disk below which rows are refused (DISK_LOW); 0 = 5 % of the disk, within 256 MiB and 2 GiB")
 	f.Var(choice{&s.logLevel, []string{"debug", "info", "warn", "error"}}, "log-level", "least level that is logged")
 	f.Var(choice{&s.logFormat, []string{"text", "json"}}, "log-format", "form of the log")
@@ -236,7 +241,7 @@ func (s *serverSettings) print(f *pflag.FlagSet, sources map[string]string) []by
 func (s *serverSettings) node() (node.Config, error) {
 	cfg := node.Config{
 		DataDir: s.dataDir, NodeID: s.nodeID, Shards: s.shards, HTTPAddr: s.httpAddr, GRPCAddr: s.grpcAddr, RESPAddr: s.respAddr, AllowInsecure: s.insecure,
-		Reflection: s.reflection, FaultInjection: s.faults, MemoryBytes: int64(s.memory), StateCacheBytes: int64(s.stateCache), QueryMemoryBytes: int64(s.queryMem), MinFreeDisk: int64(s.minFree), Tuning: s.tuning, PhaseFile: s.phaseFile,
+		Reflection: s.reflection, FaultInjection: s.faults, MemoryBytes: int64(s.memory), StateCacheBytes: int64(s.stateCache), QueryMemoryBytes: int64(s.queryMem), WatchMemoryBytes: int64(s.watchMem), WatchRetained: s.watchKept, MinFreeDisk: int64(s.minFree), Tuning: s.tuning, PhaseFile: s.phaseFile,
 	}
 	return cfg, cfg.Validate()
 }

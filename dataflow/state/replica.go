@@ -219,7 +219,7 @@ func (r *Replica) View(pipeline dataflow.PipelineUID, id dataflow.CheckpointID) 
 		r.mu.Unlock()
 		return nil, err
 	}
-	v := &View{r: r, uid: pipeline, id: id, ref: k.at, layers: c.upTo(k.at)}
+	v := &View{r: r, uid: pipeline, id: id, ref: k.at, layers: c.upTo(k.at), base: c.base.Ref}
 	v.refs.Store(1)
 	based := c.based
 	r.mu.views++

@@ -17,9 +17,10 @@ type View struct {
 	uid    dataflow.PipelineUID
 	id     dataflow.CheckpointID
 	ref    dataflow.DeltaRef
-	layers []*layer         // newest first
-	snap   *pebble.Snapshot // nil when the store holds nothing of the pipeline
-	refs   atomic.Int32     // 1 of the holder, 1 per open Iter
+	layers []*layer          // newest first
+	base   dataflow.DeltaRef // up to where the layers do not reach, because the store held it when the view was made
+	snap   *pebble.Snapshot  // nil when the store holds nothing of the pipeline
+	refs   atomic.Int32      // 1 of the holder, 1 per open Iter
 }
 
 // Checkpoint returns the cut's id.

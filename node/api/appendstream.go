@@ -25,8 +25,8 @@ const (
 	ingestRetryAfter = 50 * time.Millisecond
 )
 
-// readers waits for the goroutines that receive on AppendStream calls. A blocked Recv ends only after the handler has
-// returned, so the handler cannot wait for it; Server.Stop does.
+// readers waits for the goroutines that receive on AppendStream calls, or send on Watch calls. A blocked Recv or Send ends
+// only after the handler has returned, so the handler cannot wait for it; Server.Stop does.
 type readers struct{ sync.WaitGroup }
 
 // inFlight is one append whose answer is awaited, or the error that ends the call.

@@ -160,6 +160,9 @@ type Queries interface {
 	Scan(ctx context.Context, pipeline, table string, r dataflow.ScanRange, p dataflow.Page, o dataflow.ReadOptions) (rows *batch.Batch, next string, cut dataflow.Cut, err error)
 	// Query runs a SELECT; the batch's schema is the result's.
 	Query(ctx context.Context, sql string, p dataflow.Page, o dataflow.ReadOptions) (rows *batch.Batch, next string, cut dataflow.Cut, err error)
+	// Watch calls fn with what happens to a table, one call after the other, until ctx is done, fn fails or nothing more can
+	// come. fn's error ends the watch and is returned. An event's parts are shared with others: fn does not change them.
+	Watch(ctx context.Context, w dataflow.Watch, fn func(*dataflow.WatchEvent) error) error
 }
 
 // Pipeline is a pipeline as the catalog has it, with its newest cut.

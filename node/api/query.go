@@ -20,6 +20,8 @@ type queryService struct {
 	b     Backends
 	names namer
 	group dataflow.GroupID
+	// readers waits for the goroutines that send to watchers.
+	readers *readers
 }
 
 // readRequest is what every read's message has.
@@ -213,7 +215,15 @@ func (s *queryService) Scan(ctx context.Context, r *weirv1.ScanRequest) (*weirv1
 	return &weirv1.ScanResponse{Rows: wire.RowsJSON(rows, r.GetNumbers()), Cut: s.names.cut(&cut), NextPageToken: next}, nil
 }
 
-func scanRange(r *weirv1.ScanRequest) (dataflow.ScanRange, error) {
+// rangeRequest is what a message has that names a range of keys.
+type rangeRequest interface {
+	GetEqual() *weirv1.Key
+	GetPrefix() string
+	GetFrom() *weirv1.Value
+	GetTo() *weirv1.Value
+}
+
+func scanRange(r rangeRequest) (dataflow.ScanRange, error) {
 	rng := dataflow.ScanRange{Prefix: r.GetPrefix()}
 	if len(rng.Prefix) > dataflow.MaxKeyBytes {
 		return rng, wrong(dataflow.ReasonTooLarge, "prefix", "%d bytes are over the limit of %d for a key", len(rng.Prefix), dataflow.MaxKeyBytes)

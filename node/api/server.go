@@ -107,7 +107,7 @@ func New(cfg Config, b Backends) (*Server, error) {
 	names := namer(b.Streams.StreamName)
 	weirv1.RegisterIngestServiceServer(s.grpc, &ingestService{b: b, names: names, group: cfg.Group,
 		budget: semaphore.NewWeighted(maxIngestBytes), readers: s.readers, metrics: m})
-	weirv1.RegisterQueryServiceServer(s.grpc, &queryService{b: b, names: names, group: cfg.Group})
+	weirv1.RegisterQueryServiceServer(s.grpc, &queryService{b: b, names: names, group: cfg.Group, readers: s.readers})
 	weirv1.RegisterPipelineServiceServer(s.grpc, &pipelineService{b: b, names: names, group: cfg.Group, faultInjection: cfg.FaultInjection})
 	weirv1.RegisterClusterServiceServer(s.grpc, &clusterService{b: b, group: cfg.Group, version: cfg.Version})
 	healthpb.RegisterHealthServer(s.grpc, &healthService{ready: b.Cluster.Ready})

@@ -67,23 +67,27 @@ type Gateway struct {
 
 	ingest  weirv1.IngestServiceClient
 	queries weirv1.QueryServiceClient
+	watches watchLines
 }
 
 // Open connects a gateway to a gRPC server. Close it after the HTTP server that uses its Handler, before the gRPC server.
 func Open(cfg Config) (*Gateway, error) {
 	cfg.EnsureDefaults()
 	g := &Gateway{cfg: cfg, lis: bufconn.Listen(loopbackBuffer)}
-	conn, err := grpc.NewClient("passthrough:///in-process",
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return g.lis.DialContext(ctx) }),
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)))
-	if err != nil {
-		return nil, fmt.Errorf("connect the gateway: %w", err)
+	var err error
+	if g.conn, err = g.connect(); err != nil {
+		return nil, err
 	}
-	g.conn = conn
-	g.ingest, g.queries = weirv1.NewIngestServiceClient(conn), weirv1.NewQueryServiceClient(conn)
+	for range watchConns {
+		conn, err := g.connect()
+		if err != nil {
+			return nil, errors.Join(err, g.Close())
+		}
+		g.watches.conns = append(g.watches.conns, conn)
+	}
+	g.ingest, g.queries = weirv1.NewIngestServiceClient(g.conn), weirv1.NewQueryServiceClient(g.conn)
 	if g.handler, err = g.routes(); err != nil {
-		return nil, errors.Join(err, conn.Close())
+		return nil, errors.Join(err, g.Close())
 	}
 	g.serving.Go(func() {
 		if err := cfg.Serve(g.lis); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
@@ -91,6 +95,18 @@ func Open(cfg Config) (*Gateway, error) {
 		}
 	})
 	return g, nil
+}
+
+// connect makes a connection to the gRPC server in this process; it connects with the first call.
+func (g *Gateway) connect() (*grpc.ClientConn, error) {
+	conn, err := grpc.NewClient("passthrough:///in-process",
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return g.lis.DialContext(ctx) }),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)))
+	if err != nil {
+		return nil, fmt.Errorf("connect the gateway: %w", err)
+	}
+	return conn, nil
 }
 
 // Server returns an HTTP server around the handler, with the timeouts that a public port needs.
@@ -101,8 +117,14 @@ func (g *Gateway) Server() *http.Server {
 	}
 }
 
-// Close ends the connection to the gRPC server. Serve returns when that server stops; Wait waits for it.
-func (g *Gateway) Close() error { return g.conn.Close() }
+// Close ends the connections to the gRPC server. Serve returns when that server stops; Wait waits for it.
+func (g *Gateway) Close() error {
+	err := g.conn.Close()
+	for _, c := range g.watches.conns {
+		err = errors.Join(err, c.Close())
+	}
+	return err
+}
 
 // Wait returns when Serve has returned, that is, after the gRPC server was stopped.
 func (g *Gateway) Wait() { g.serving.Wait() }
@@ -142,6 +164,7 @@ func (g *Gateway) routes() (http.Handler, error) {
 		{"GET", table + ":get", g.get},
 		{"GET", table, g.scan},
 		{"POST", table + ":batchGet", g.batchGet},
+		{"GET", "/v1/pipelines/{pipeline}/tables/{table}:watch", g.watch},
 		{"POST", "/v1/query", g.query},
 		{"POST", "/v1/streams/{stream}:append", g.append},
 		{"POST", "/v1/streams/{stream}/rows", g.append},

@@ -126,6 +126,21 @@ func describeRows(paths object) error {
 		"isolation": object{"type": "string"}, "min_token": object{"type": "string"}, "session_token": object{"type": "string"},
 		"max_wait": object{"type": "string"}, "checkpoint_id": object{"type": "integer"}, "numbers": object{"type": "string"},
 	}}))
+	watch, err := operation(paths, "/v1/pipelines/{pipeline}/tables/{table}:watch", "get")
+	if err != nil {
+		return err
+	}
+	watch["produces"] = []any{"text/event-stream"}
+	watch["description"] = `Server-sent events: upsert, delete, and cut when all changes of a cut have been sent, whose id resumes after it; live and rolled_back of an uncommitted watch; failed when the watch ends by itself. The data is {"op":…,…}; see docs/watch.md.`
+	watch["responses"] = object{"200": object{"description": "Events, until the client ends the watch.", "schema": object{"type": "string"}}}
+	watch["parameters"] = append(pathParams("pipeline", "table"), keys,
+		param("prefix", "string", "The next key column, a TEXT, starts with this."),
+		param("from", "string", "The next key column is at least this."),
+		param("to", "string", "The next key column is less than this."),
+		param("changes_only", "boolean", "No snapshot: what changes from now on."),
+		param("resume_token", "string", "Token of the last cut: go on exactly after it."),
+		object{"name": "Last-Event-ID", "in": "header", "type": "string", "description": "As resume_token, which it overrules; browsers send it when they connect again."},
+		read[0], read[len(read)-1])
 	for _, path := range []string{"/v1/streams/{stream}:append", "/v1/streams/{stream}/rows"} {
 		op, err := operation(paths, path, "post")
 		if err != nil {

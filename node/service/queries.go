@@ -123,6 +123,10 @@ func (v view) Iter(stage dataflow.StageID, lo, hi []byte) statequery.Iter {
 	return v.View.Iter(stage, lo, hi)
 }
 
+func (v view) Changes(older statequery.View, stage dataflow.StageID, lo, hi []byte) statequery.Iter {
+	return v.View.Changes(older.(view).View, stage, lo, hi) // all views come from the same store
+}
+
 // Live returns the running incarnation, or nil.
 func (q QuerySources) Live(uid dataflow.PipelineUID) statequery.Live {
 	r := q.Worker.Live(uid)

@@ -533,3 +533,46 @@ func (f *Fake) Query(_ context.Context, sql string, _ dataflow.Page, o dataflow.
 	}
 	return nil, "", dataflow.Cut{}, dataflow.Errorf(dataflow.ReasonSQLSyntax, "cannot run %.20q", sql)
 }
+
+// Watch implements api.Queries: a snapshot of the table, then a cut in which its first row is deleted; then nothing.
+func (f *Fake) Watch(ctx context.Context, w dataflow.Watch, fn func(*dataflow.WatchEvent) error) error {
+	if err := f.enter(); err != nil {
+		return err
+	}
+	t, err := f.tableLocked(w.Pipeline, w.Table)
+	cut := f.cutLocked(w.Pipeline, dataflow.ReadOptions{Isolation: w.Isolation})
+	f.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if w.Resume == nil {
+		ev := &dataflow.WatchEvent{Snapshot: true, EndOfCut: true, Cut: &cut}
+		for i := range t.Rows.N {
+			ev.Changes = append(ev.Changes, dataflow.WatchChange{Key: t.rowJSON(i, t.KeyCols), Row: t.rowJSON(i, len(t.Rows.Cols)), Checkpoint: cut.Checkpoint})
+		}
+		if err := fn(ev); err != nil {
+			return err
+		}
+	}
+	next := cut
+	next.Checkpoint++
+	next.Session.Checkpoint++
+	if err := fn(&dataflow.WatchEvent{EndOfCut: true, Cut: &next, Changes: []dataflow.WatchChange{{Key: t.rowJSON(0, t.KeyCols), Checkpoint: next.Checkpoint}}}); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// rowJSON writes the first cols columns of a row.
+func (t *Table) rowJSON(i, cols int) []byte {
+	out := []byte{'{'}
+	for c, col := range t.Rows.Schema[:cols] {
+		if c > 0 {
+			out = append(out, ',')
+		}
+		out = append(expr.AppendTextJSON(out, col.Name), ':')
+		out = expr.AppendCellJSON(out, t.Rows.Cols[c], i, false)
+	}
+	return append(out, '}')
+}

@@ -742,6 +742,283 @@ func (x *QueryResponse) GetNextPageToken() string {
 	return ""
 }
 
+type WatchRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Pipeline string                 `protobuf:"bytes,1,opt,name=pipeline,proto3" json:"pipeline,omitempty"`
+	Table    string                 `protobuf:"bytes,2,opt,name=table,proto3" json:"table,omitempty"`
+	// Which keys, as in ScanRequest: leading parts that must be equal, and bounds on the next part.
+	Equal     *Key    `protobuf:"bytes,3,opt,name=equal,proto3" json:"equal,omitempty"`
+	Prefix    string  `protobuf:"bytes,4,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	From      *Value  `protobuf:"bytes,5,opt,name=from,proto3" json:"from,omitempty"`
+	To        *Value  `protobuf:"bytes,6,opt,name=to,proto3" json:"to,omitempty"`
+	Isolation Read    `protobuf:"varint,7,opt,name=isolation,proto3,enum=weir.v1.Read" json:"isolation,omitempty"`
+	Numbers   Numbers `protobuf:"varint,8,opt,name=numbers,proto3,enum=weir.v1.Numbers" json:"numbers,omitempty"`
+	// No snapshot: changes after the newest cut only.
+	ChangesOnly bool `protobuf:"varint,9,opt,name=changes_only,json=changesOnly,proto3" json:"changes_only,omitempty"`
+	// cut.token of the last end_of_cut that the caller has: go on exactly after that cut. CHECKPOINT_EXPIRED when its changes
+	// are not kept any more. READ_COMMITTED only.
+	ResumeToken   string `protobuf:"bytes,10,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchRequest) Reset() {
+	*x = WatchRequest{}
+	mi := &file_weir_v1_query_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchRequest) ProtoMessage() {}
+
+func (x *WatchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_query_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
+func (*WatchRequest) Descriptor() ([]byte, []int) {
+	return file_weir_v1_query_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *WatchRequest) GetPipeline() string {
+	if x != nil {
+		return x.Pipeline
+	}
+	return ""
+}
+
+func (x *WatchRequest) GetTable() string {
+	if x != nil {
+		return x.Table
+	}
+	return ""
+}
+
+func (x *WatchRequest) GetEqual() *Key {
+	if x != nil {
+		return x.Equal
+	}
+	return nil
+}
+
+func (x *WatchRequest) GetPrefix() string {
+	if x != nil {
+		return x.Prefix
+	}
+	return ""
+}
+
+func (x *WatchRequest) GetFrom() *Value {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *WatchRequest) GetTo() *Value {
+	if x != nil {
+		return x.To
+	}
+	return nil
+}
+
+func (x *WatchRequest) GetIsolation() Read {
+	if x != nil {
+		return x.Isolation
+	}
+	return Read_READ_UNSPECIFIED
+}
+
+func (x *WatchRequest) GetNumbers() Numbers {
+	if x != nil {
+		return x.Numbers
+	}
+	return Numbers_NUMBERS_UNSPECIFIED
+}
+
+func (x *WatchRequest) GetChangesOnly() bool {
+	if x != nil {
+		return x.ChangesOnly
+	}
+	return false
+}
+
+func (x *WatchRequest) GetResumeToken() string {
+	if x != nil {
+		return x.ResumeToken
+	}
+	return ""
+}
+
+// WatchResponse is a part of what a watch has to say. Changes of a cut may come in several messages; the last of them has
+// end_of_cut.
+type WatchResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Each key once per cut.
+	Changes []*Change `protobuf:"bytes,1,rep,name=changes,proto3" json:"changes,omitempty"`
+	// The changes are rows of the snapshot: at its end_of_cut they are the whole of what is watched.
+	Snapshot bool `protobuf:"varint,2,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
+	// All changes up to cut have been sent: they may be applied as one.
+	EndOfCut bool `protobuf:"varint,3,opt,name=end_of_cut,json=endOfCut,proto3" json:"end_of_cut,omitempty"`
+	// Of an end_of_cut, the cut that has been reached; its token resumes after it. Of rolled_back and of live changes, what a
+	// live read would say.
+	Cut *Cut `protobuf:"bytes,4,opt,name=cut,proto3" json:"cut,omitempty"`
+	// Of a live watch: an incarnation has ended, and what it had not committed is void. The changes that follow correct it.
+	RolledBack    bool `protobuf:"varint,5,opt,name=rolled_back,json=rolledBack,proto3" json:"rolled_back,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchResponse) Reset() {
+	*x = WatchResponse{}
+	mi := &file_weir_v1_query_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchResponse) ProtoMessage() {}
+
+func (x *WatchResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_query_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
+func (*WatchResponse) Descriptor() ([]byte, []int) {
+	return file_weir_v1_query_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *WatchResponse) GetChanges() []*Change {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+func (x *WatchResponse) GetSnapshot() bool {
+	if x != nil {
+		return x.Snapshot
+	}
+	return false
+}
+
+func (x *WatchResponse) GetEndOfCut() bool {
+	if x != nil {
+		return x.EndOfCut
+	}
+	return false
+}
+
+func (x *WatchResponse) GetCut() *Cut {
+	if x != nil {
+		return x.Cut
+	}
+	return nil
+}
+
+func (x *WatchResponse) GetRolledBack() bool {
+	if x != nil {
+		return x.RolledBack
+	}
+	return false
+}
+
+// Change is what happened to one row.
+type Change struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// UPSERT unless set: the row is new or has another value.
+	Deleted bool `protobuf:"varint,1,opt,name=deleted,proto3" json:"deleted,omitempty"`
+	// A JSON object of the key columns.
+	Key []byte `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	// The whole new row as a JSON object; empty when it was deleted.
+	Row []byte `protobuf:"bytes,3,opt,name=row,proto3" json:"row,omitempty"`
+	// The checkpoint that the change belongs to; of a live change, 0.
+	CheckpointId  uint64 `protobuf:"varint,4,opt,name=checkpoint_id,json=checkpointId,proto3" json:"checkpoint_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Change) Reset() {
+	*x = Change{}
+	mi := &file_weir_v1_query_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Change) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Change) ProtoMessage() {}
+
+func (x *Change) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_query_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Change.ProtoReflect.Descriptor instead.
+func (*Change) Descriptor() ([]byte, []int) {
+	return file_weir_v1_query_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Change) GetDeleted() bool {
+	if x != nil {
+		return x.Deleted
+	}
+	return false
+}
+
+func (x *Change) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *Change) GetRow() []byte {
+	if x != nil {
+		return x.Row
+	}
+	return nil
+}
+
+func (x *Change) GetCheckpointId() uint64 {
+	if x != nil {
+		return x.CheckpointId
+	}
+	return 0
+}
+
 var File_weir_v1_query_proto protoreflect.FileDescriptor
 
 const file_weir_v1_query_proto_rawDesc = "" +
@@ -814,12 +1091,38 @@ const file_weir_v1_query_proto_rawDesc = "" +
 	"\acolumns\x18\x01 \x03(\v2\x0f.weir.v1.ColumnR\acolumns\x12\x12\n" +
 	"\x04rows\x18\x02 \x03(\fR\x04rows\x12\x1e\n" +
 	"\x03cut\x18\x03 \x01(\v2\f.weir.v1.CutR\x03cut\x12&\n" +
-	"\x0fnext_page_token\x18\x04 \x01(\tR\rnextPageToken2\xb7\x03\n" +
+	"\x0fnext_page_token\x18\x04 \x01(\tR\rnextPageToken\"\xdf\x02\n" +
+	"\fWatchRequest\x12\x1a\n" +
+	"\bpipeline\x18\x01 \x01(\tR\bpipeline\x12\x14\n" +
+	"\x05table\x18\x02 \x01(\tR\x05table\x12\"\n" +
+	"\x05equal\x18\x03 \x01(\v2\f.weir.v1.KeyR\x05equal\x12\x16\n" +
+	"\x06prefix\x18\x04 \x01(\tR\x06prefix\x12\"\n" +
+	"\x04from\x18\x05 \x01(\v2\x0e.weir.v1.ValueR\x04from\x12\x1e\n" +
+	"\x02to\x18\x06 \x01(\v2\x0e.weir.v1.ValueR\x02to\x12+\n" +
+	"\tisolation\x18\a \x01(\x0e2\r.weir.v1.ReadR\tisolation\x12*\n" +
+	"\anumbers\x18\b \x01(\x0e2\x10.weir.v1.NumbersR\anumbers\x12!\n" +
+	"\fchanges_only\x18\t \x01(\bR\vchangesOnly\x12!\n" +
+	"\fresume_token\x18\n" +
+	" \x01(\tR\vresumeToken\"\xb5\x01\n" +
+	"\rWatchResponse\x12)\n" +
+	"\achanges\x18\x01 \x03(\v2\x0f.weir.v1.ChangeR\achanges\x12\x1a\n" +
+	"\bsnapshot\x18\x02 \x01(\bR\bsnapshot\x12\x1c\n" +
+	"\n" +
+	"end_of_cut\x18\x03 \x01(\bR\bendOfCut\x12\x1e\n" +
+	"\x03cut\x18\x04 \x01(\v2\f.weir.v1.CutR\x03cut\x12\x1f\n" +
+	"\vrolled_back\x18\x05 \x01(\bR\n" +
+	"rolledBack\"k\n" +
+	"\x06Change\x12\x18\n" +
+	"\adeleted\x18\x01 \x01(\bR\adeleted\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\fR\x03key\x12\x10\n" +
+	"\x03row\x18\x03 \x01(\fR\x03row\x12#\n" +
+	"\rcheckpoint_id\x18\x04 \x01(\x04R\fcheckpointId2\xa8\x04\n" +
 	"\fQueryService\x12j\n" +
 	"\x03Get\x12\x13.weir.v1.GetRequest\x1a\x14.weir.v1.GetResponse\"8\x82\xd3\xe4\x93\x022\x120/v1/pipelines/{pipeline}/tables/{table}/rows:get\x12\x81\x01\n" +
 	"\bBatchGet\x12\x18.weir.v1.BatchGetRequest\x1a\x19.weir.v1.BatchGetResponse\"@\x82\xd3\xe4\x93\x02::\x01*\"5/v1/pipelines/{pipeline}/tables/{table}/rows:batchGet\x12i\n" +
 	"\x04Scan\x12\x14.weir.v1.ScanRequest\x1a\x15.weir.v1.ScanResponse\"4\x82\xd3\xe4\x93\x02.\x12,/v1/pipelines/{pipeline}/tables/{table}/rows\x12L\n" +
-	"\x05Query\x12\x15.weir.v1.QueryRequest\x1a\x16.weir.v1.QueryResponse\"\x14\x82\xd3\xe4\x93\x02\x0e:\x01*\"\t/v1/queryB-Z+github.com/weirdb/weir/proto/weir/v1;weirv1b\x06proto3"
+	"\x05Query\x12\x15.weir.v1.QueryRequest\x1a\x16.weir.v1.QueryResponse\"\x14\x82\xd3\xe4\x93\x02\x0e:\x01*\"\t/v1/query\x12o\n" +
+	"\x05Watch\x12\x15.weir.v1.WatchRequest\x1a\x16.weir.v1.WatchResponse\"5\x82\xd3\xe4\x93\x02/\x12-/v1/pipelines/{pipeline}/tables/{table}:watch0\x01B-Z+github.com/weirdb/weir/proto/weir/v1;weirv1b\x06proto3"
 
 var (
 	file_weir_v1_query_proto_rawDescOnce sync.Once
@@ -833,7 +1136,7 @@ func file_weir_v1_query_proto_rawDescGZIP() []byte {
 	return file_weir_v1_query_proto_rawDescData
 }
 
-var file_weir_v1_query_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_weir_v1_query_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_weir_v1_query_proto_goTypes = []any{
 	(*GetRequest)(nil),          // 0: weir.v1.GetRequest
 	(*GetResponse)(nil),         // 1: weir.v1.GetResponse
@@ -843,50 +1146,62 @@ var file_weir_v1_query_proto_goTypes = []any{
 	(*ScanResponse)(nil),        // 5: weir.v1.ScanResponse
 	(*QueryRequest)(nil),        // 6: weir.v1.QueryRequest
 	(*QueryResponse)(nil),       // 7: weir.v1.QueryResponse
-	(*Key)(nil),                 // 8: weir.v1.Key
-	(Read)(0),                   // 9: weir.v1.Read
-	(*durationpb.Duration)(nil), // 10: google.protobuf.Duration
-	(Numbers)(0),                // 11: weir.v1.Numbers
-	(*Cut)(nil),                 // 12: weir.v1.Cut
-	(*Value)(nil),               // 13: weir.v1.Value
-	(*Column)(nil),              // 14: weir.v1.Column
+	(*WatchRequest)(nil),        // 8: weir.v1.WatchRequest
+	(*WatchResponse)(nil),       // 9: weir.v1.WatchResponse
+	(*Change)(nil),              // 10: weir.v1.Change
+	(*Key)(nil),                 // 11: weir.v1.Key
+	(Read)(0),                   // 12: weir.v1.Read
+	(*durationpb.Duration)(nil), // 13: google.protobuf.Duration
+	(Numbers)(0),                // 14: weir.v1.Numbers
+	(*Cut)(nil),                 // 15: weir.v1.Cut
+	(*Value)(nil),               // 16: weir.v1.Value
+	(*Column)(nil),              // 17: weir.v1.Column
 }
 var file_weir_v1_query_proto_depIdxs = []int32{
-	8,  // 0: weir.v1.GetRequest.key:type_name -> weir.v1.Key
-	9,  // 1: weir.v1.GetRequest.isolation:type_name -> weir.v1.Read
-	10, // 2: weir.v1.GetRequest.max_wait:type_name -> google.protobuf.Duration
-	11, // 3: weir.v1.GetRequest.numbers:type_name -> weir.v1.Numbers
-	12, // 4: weir.v1.GetResponse.cut:type_name -> weir.v1.Cut
-	8,  // 5: weir.v1.BatchGetRequest.keys:type_name -> weir.v1.Key
-	9,  // 6: weir.v1.BatchGetRequest.isolation:type_name -> weir.v1.Read
-	10, // 7: weir.v1.BatchGetRequest.max_wait:type_name -> google.protobuf.Duration
-	11, // 8: weir.v1.BatchGetRequest.numbers:type_name -> weir.v1.Numbers
-	12, // 9: weir.v1.BatchGetResponse.cut:type_name -> weir.v1.Cut
-	8,  // 10: weir.v1.ScanRequest.equal:type_name -> weir.v1.Key
-	13, // 11: weir.v1.ScanRequest.from:type_name -> weir.v1.Value
-	13, // 12: weir.v1.ScanRequest.to:type_name -> weir.v1.Value
-	9,  // 13: weir.v1.ScanRequest.isolation:type_name -> weir.v1.Read
-	10, // 14: weir.v1.ScanRequest.max_wait:type_name -> google.protobuf.Duration
-	11, // 15: weir.v1.ScanRequest.numbers:type_name -> weir.v1.Numbers
-	12, // 16: weir.v1.ScanResponse.cut:type_name -> weir.v1.Cut
-	9,  // 17: weir.v1.QueryRequest.isolation:type_name -> weir.v1.Read
-	10, // 18: weir.v1.QueryRequest.max_wait:type_name -> google.protobuf.Duration
-	11, // 19: weir.v1.QueryRequest.numbers:type_name -> weir.v1.Numbers
-	14, // 20: weir.v1.QueryResponse.columns:type_name -> weir.v1.Column
-	12, // 21: weir.v1.QueryResponse.cut:type_name -> weir.v1.Cut
-	0,  // 22: weir.v1.QueryService.Get:input_type -> weir.v1.GetRequest
-	2,  // 23: weir.v1.QueryService.BatchGet:input_type -> weir.v1.BatchGetRequest
-	4,  // 24: weir.v1.QueryService.Scan:input_type -> weir.v1.ScanRequest
-	6,  // 25: weir.v1.QueryService.Query:input_type -> weir.v1.QueryRequest
-	1,  // 26: weir.v1.QueryService.Get:output_type -> weir.v1.GetResponse
-	3,  // 27: weir.v1.QueryService.BatchGet:output_type -> weir.v1.BatchGetResponse
-	5,  // 28: weir.v1.QueryService.Scan:output_type -> weir.v1.ScanResponse
-	7,  // 29: weir.v1.QueryService.Query:output_type -> weir.v1.QueryResponse
-	26, // [26:30] is the sub-list for method output_type
-	22, // [22:26] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	11, // 0: weir.v1.GetRequest.key:type_name -> weir.v1.Key
+	12, // 1: weir.v1.GetRequest.isolation:type_name -> weir.v1.Read
+	13, // 2: weir.v1.GetRequest.max_wait:type_name -> google.protobuf.Duration
+	14, // 3: weir.v1.GetRequest.numbers:type_name -> weir.v1.Numbers
+	15, // 4: weir.v1.GetResponse.cut:type_name -> weir.v1.Cut
+	11, // 5: weir.v1.BatchGetRequest.keys:type_name -> weir.v1.Key
+	12, // 6: weir.v1.BatchGetRequest.isolation:type_name -> weir.v1.Read
+	13, // 7: weir.v1.BatchGetRequest.max_wait:type_name -> google.protobuf.Duration
+	14, // 8: weir.v1.BatchGetRequest.numbers:type_name -> weir.v1.Numbers
+	15, // 9: weir.v1.BatchGetResponse.cut:type_name -> weir.v1.Cut
+	11, // 10: weir.v1.ScanRequest.equal:type_name -> weir.v1.Key
+	16, // 11: weir.v1.ScanRequest.from:type_name -> weir.v1.Value
+	16, // 12: weir.v1.ScanRequest.to:type_name -> weir.v1.Value
+	12, // 13: weir.v1.ScanRequest.isolation:type_name -> weir.v1.Read
+	13, // 14: weir.v1.ScanRequest.max_wait:type_name -> google.protobuf.Duration
+	14, // 15: weir.v1.ScanRequest.numbers:type_name -> weir.v1.Numbers
+	15, // 16: weir.v1.ScanResponse.cut:type_name -> weir.v1.Cut
+	12, // 17: weir.v1.QueryRequest.isolation:type_name -> weir.v1.Read
+	13, // 18: weir.v1.QueryRequest.max_wait:type_name -> google.protobuf.Duration
+	14, // 19: weir.v1.QueryRequest.numbers:type_name -> weir.v1.Numbers
+	17, // 20: weir.v1.QueryResponse.columns:type_name -> weir.v1.Column
+	15, // 21: weir.v1.QueryResponse.cut:type_name -> weir.v1.Cut
+	11, // 22: weir.v1.WatchRequest.equal:type_name -> weir.v1.Key
+	16, // 23: weir.v1.WatchRequest.from:type_name -> weir.v1.Value
+	16, // 24: weir.v1.WatchRequest.to:type_name -> weir.v1.Value
+	12, // 25: weir.v1.WatchRequest.isolation:type_name -> weir.v1.Read
+	14, // 26: weir.v1.WatchRequest.numbers:type_name -> weir.v1.Numbers
+	10, // 27: weir.v1.WatchResponse.changes:type_name -> weir.v1.Change
+	15, // 28: weir.v1.WatchResponse.cut:type_name -> weir.v1.Cut
+	0,  // 29: weir.v1.QueryService.Get:input_type -> weir.v1.GetRequest
+	2,  // 30: weir.v1.QueryService.BatchGet:input_type -> weir.v1.BatchGetRequest
+	4,  // 31: weir.v1.QueryService.Scan:input_type -> weir.v1.ScanRequest
+	6,  // 32: weir.v1.QueryService.Query:input_type -> weir.v1.QueryRequest
+	8,  // 33: weir.v1.QueryService.Watch:input_type -> weir.v1.WatchRequest
+	1,  // 34: weir.v1.QueryService.Get:output_type -> weir.v1.GetResponse
+	3,  // 35: weir.v1.QueryService.BatchGet:output_type -> weir.v1.BatchGetResponse
+	5,  // 36: weir.v1.QueryService.Scan:output_type -> weir.v1.ScanResponse
+	7,  // 37: weir.v1.QueryService.Query:output_type -> weir.v1.QueryResponse
+	9,  // 38: weir.v1.QueryService.Watch:output_type -> weir.v1.WatchResponse
+	34, // [34:39] is the sub-list for method output_type
+	29, // [29:34] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_weir_v1_query_proto_init() }
@@ -905,7 +1220,7 @@ func file_weir_v1_query_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_v1_query_proto_rawDesc), len(file_weir_v1_query_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   8,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

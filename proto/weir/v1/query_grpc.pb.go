@@ -23,6 +23,7 @@ const (
 	QueryService_BatchGet_FullMethodName = "/weir.v1.QueryService/BatchGet"
 	QueryService_Scan_FullMethodName     = "/weir.v1.QueryService/Scan"
 	QueryService_Query_FullMethodName    = "/weir.v1.QueryService/Query"
+	QueryService_Watch_FullMethodName    = "/weir.v1.QueryService/Watch"
 )
 
 // QueryServiceClient is the client API for QueryService service.
@@ -48,6 +49,10 @@ type QueryServiceClient interface {
 	Scan(ctx context.Context, in *ScanRequest, opts ...grpc.CallOption) (*ScanResponse, error)
 	// Query runs one SELECT over a table.
 	Query(ctx context.Context, in *QueryRequest, opts ...grpc.CallOption) (*QueryResponse, error)
+	// Watch follows a table. READ_COMMITTED: a snapshot of the newest cut, then what changes, cut by cut, each cut closed by
+	// an end_of_cut. READ_UNCOMMITTED: the newest values, each key's changes coalesced, and rolled_back when a recovery has
+	// taken values back. It goes on until the caller ends it. See docs/watch.md.
+	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error)
 }
 
 type queryServiceClient struct {
@@ -98,6 +103,25 @@ func (c *queryServiceClient) Query(ctx context.Context, in *QueryRequest, opts .
 	return out, nil
 }
 
+func (c *queryServiceClient) Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &QueryService_ServiceDesc.Streams[0], QueryService_Watch_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchRequest, WatchResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type QueryService_WatchClient = grpc.ServerStreamingClient[WatchResponse]
+
 // QueryServiceServer is the server API for QueryService service.
 // All implementations must embed UnimplementedQueryServiceServer
 // for forward compatibility.
@@ -121,6 +145,10 @@ type QueryServiceServer interface {
 	Scan(context.Context, *ScanRequest) (*ScanResponse, error)
 	// Query runs one SELECT over a table.
 	Query(context.Context, *QueryRequest) (*QueryResponse, error)
+	// Watch follows a table. READ_COMMITTED: a snapshot of the newest cut, then what changes, cut by cut, each cut closed by
+	// an end_of_cut. READ_UNCOMMITTED: the newest values, each key's changes coalesced, and rolled_back when a recovery has
+	// taken values back. It goes on until the caller ends it. See docs/watch.md.
+	Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error
 	mustEmbedUnimplementedQueryServiceServer()
 }
 
@@ -142,6 +170,9 @@ func (UnimplementedQueryServiceServer) Scan(context.Context, *ScanRequest) (*Sca
 }
 func (UnimplementedQueryServiceServer) Query(context.Context, *QueryRequest) (*QueryResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Query not implemented")
+}
+func (UnimplementedQueryServiceServer) Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error {
+	return status.Error(codes.Unimplemented, "method Watch not implemented")
 }
 func (UnimplementedQueryServiceServer) mustEmbedUnimplementedQueryServiceServer() {}
 func (UnimplementedQueryServiceServer) testEmbeddedByValue()                      {}
@@ -236,6 +267,17 @@ func _QueryService_Query_Handler(srv interface{}, ctx context.Context, dec func(
 	return interceptor(ctx, in, info, handler)
 }
 
+func _QueryService_Watch_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(QueryServiceServer).Watch(m, &grpc.GenericServerStream[WatchRequest, WatchResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type QueryService_WatchServer = grpc.ServerStreamingServer[WatchResponse]
+
 // QueryService_ServiceDesc is the grpc.ServiceDesc for QueryService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -260,6 +302,12 @@ var QueryService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _QueryService_Query_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Watch",
+			Handler:       _QueryService_Watch_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "weir/v1/query.proto",
 }

@@ -1,0 +1,191 @@
+package statequery
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/weirdb/weir/dataflow"
+)
+
+// What a watcher reads for itself, its snapshot and what the feed does not have, it reads page by page. Between the pages,
+// while the consumer takes one, nothing is held but a lease on each cut, as between the pages of a scan (Q2): a consumer
+// that stops taking pins no state for longer than that.
+
+// snapshotPage is how many rows a page of a snapshot has at most; a page ends earlier after watchPageBytes of rows.
+const (
+	snapshotPage   = 4 * walkRows
+	watchPageBytes = 1 << 20
+	// releaseTime bounds giving a lease back; one that is not given back ends by itself.
+	releaseTime = 2 * time.Second
+)
+
+// snapshot sends the rows of a reading's cut.
+func (w *watcher) snapshot(ctx context.Context, r *reading) error {
+	out := w.events(true)
+	out.any = true // also an empty table has a snapshot
+	held := w.hold(r.cut)
+	defer held.release(ctx)
+	for lo := w.lo; ; {
+		changes, last, err := w.snapshotRows(ctx, r, lo)
+		r.close()
+		if err != nil {
+			return w.tooOld(err)
+		}
+		if last != nil {
+			if err := held.keep(ctx); err != nil {
+				return err
+			}
+			lo = after(last)
+			r = w.e.committed(w.p, r.cut, true)
+		}
+		if err := out.add(changes); err != nil {
+			return err
+		}
+		if last == nil {
+			return w.reached(r.cut, out)
+		}
+	}
+}
+
+// snapshotRows reads a page. last is the key after which to go on; nil when nothing is left.
+func (w *watcher) snapshotRows(ctx context.Context, r *reading, lo []byte) (changes []dataflow.WatchChange, last []byte, err error) {
+	if err := w.e.watches.enterPage(ctx); err != nil {
+		return nil, nil, err
+	}
+	defer w.e.watches.leavePage()
+	walk, err := r.walk(ctx, w.t, lo, w.hi, snapshotPage)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { err = errors.Join(err, walk.close()) }()
+	for size := 0; ; {
+		rows, keys, err := walk.next(ctx, walkRows)
+		if err != nil || rows == nil {
+			return changes, nil, err
+		}
+		keyRows, err := w.t.decodeKeys(keys)
+		if err != nil {
+			return nil, nil, err
+		}
+		for i := range rows.N {
+			c := dataflow.WatchChange{
+				Key: appendRowJSON(nil, keyRows, i, w.r.NumbersAsText), Row: appendRowJSON(nil, rows, i, w.r.NumbersAsText), Checkpoint: r.cut.ID,
+			}
+			changes, size = append(changes, c), size+len(c.Key)+len(c.Row)
+		}
+		if walk.ended() {
+			return changes, nil, nil
+		}
+		if len(changes) >= snapshotPage || size >= watchPageBytes || r.overtime() {
+			return changes, walk.last, nil
+		}
+	}
+}
+
+// catchUp sends what has changed from the watcher's cut to the newest one, by comparing the two.
+func (w *watcher) catchUp(ctx context.Context) error {
+	p, err := w.e.sameDeployment(w.p.Name, w.p.UID, w.p.Timeline)
+	if err != nil {
+		return err
+	}
+	older, err := w.e.cfg.Catalog.Cut(p, w.at.ID)
+	if err != nil {
+		return w.tooOld(err)
+	}
+	newest := p.Newest()
+	c := w.e.compare(p, w.t, older, newest, w.lo, w.hi)
+	defer c.pause()
+	out := w.events(false)
+	holdOlder, holdNewest := w.hold(older), w.hold(newest)
+	defer holdOlder.release(ctx)
+	defer holdNewest.release(ctx)
+	for {
+		part, err := w.comparePage(ctx, c)
+		if err != nil {
+			return w.tooOld(err)
+		}
+		if part == nil {
+			return w.reached(newest, out)
+		}
+		if !c.ended() {
+			if err := errors.Join(holdOlder.keep(ctx), holdNewest.keep(ctx)); err != nil {
+				return err
+			}
+		}
+		if err := out.part(part); err != nil {
+			return err
+		}
+	}
+}
+
+func (w *watcher) comparePage(ctx context.Context, c *comparison) (*changePart, error) {
+	if err := w.e.watches.enterPage(ctx); err != nil {
+		return nil, err
+	}
+	defer w.e.watches.leavePage()
+	defer c.pause()
+	return c.next(ctx)
+}
+
+// tooOld says to the consumer that a cut which he needs is no longer kept.
+func (w *watcher) tooOld(err error) error {
+	switch dataflow.ReasonOf(err) {
+	case dataflow.ReasonCheckpointExpired, dataflow.ReasonCheckpointNotFound:
+	default:
+		return err
+	}
+	if w.r.Resume != nil && w.at.ID == w.r.Resume.Checkpoint {
+		return dataflow.Errorf(dataflow.ReasonCheckpointExpired, "the changes of %s.%s after cut %d are no longer kept", w.r.Pipeline, w.r.Table, w.at.ID).
+			WithHint("watch again without the resume token, which begins with a snapshot")
+	}
+	e := dataflow.Errorf(dataflow.ReasonWatchLagged, "the watch of %s.%s took its changes too slowly: those after cut %d are no longer kept", w.r.Pipeline, w.r.Table, w.at.ID).
+		WithHint("watch again, which begins with a snapshot; a prefix, or a larger --watch-memory of the server, helps a slow consumer").
+		WithMeta("checkpoint_id", w.at.ID.String())
+	return e
+}
+
+// holdCut keeps a cut readable for a watcher, from the first keep on.
+type holdCut struct {
+	e  *Engine
+	k  cutKey
+	id string // of the lease; "" = none
+}
+
+func (w *watcher) hold(c *dataflow.CheckpointCommit) *holdCut {
+	return &holdCut{e: w.e, k: cutKey{w.p.UID, c.ID}}
+}
+
+// keep makes the cut readable for pageLease at least. A lease that has ended is no error: the cut may be there all the same.
+func (h *holdCut) keep(ctx context.Context) (err error) {
+	if h.id == "" {
+		h.id, err = h.e.leases.join(ctx, h.k)
+		if r := dataflow.ReasonOf(err); r == dataflow.ReasonCheckpointExpired || r == dataflow.ReasonCheckpointNotFound {
+			return nil
+		}
+		return err
+	}
+	h.id, err = h.e.leases.keep(ctx, h.k, h.id)
+	return err
+}
+
+func (h *holdCut) release(ctx context.Context) {
+	if h.id == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTime) // also for a consumer that has gone
+	defer cancel()
+	h.e.leases.leave(ctx, h.k, h.id)
+}
+
+// enterPage waits for one of the places of those who read a page for themselves.
+func (h *watchHub) enterPage(ctx context.Context) error {
+	select {
+	case h.pages <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return deadline(ctx)
+	}
+}
+
+func (h *watchHub) leavePage() { <-h.pages }

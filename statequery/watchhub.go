@@ -1,0 +1,116 @@
+package statequery
+
+import (
+	"context"
+	"sync"
+
+	"github.com/weirdb/weir/dataflow"
+)
+
+// watchHub holds the feeds of the tables that are watched, or were lately. It owns their followers.
+type watchHub struct {
+	e *Engine
+	// ctx is the life of all watches: it ends with EndWatches.
+	ctx  context.Context
+	stop context.CancelFunc
+	// pages lets a few watchers at a time read for themselves: snapshots, and comparisons of cuts.
+	pages     chan struct{}
+	followers sync.WaitGroup
+	mu        struct {
+		sync.Mutex
+		feeds    map[feedKey]*feed
+		watchers int
+	}
+}
+
+const (
+	// maxWatchers bounds the watches of a node: each holds a goroutine or two and a place in the network's buffers.
+	maxWatchers = 10_000
+	// watchPages is how many watchers read a page for themselves at once; each holds a page in memory meanwhile.
+	watchPages = 4
+)
+
+func newWatchHub(e *Engine) *watchHub {
+	h := &watchHub{e: e, pages: make(chan struct{}, watchPages)}
+	h.ctx, h.stop = context.WithCancel(context.Background())
+	h.mu.feeds = make(map[feedKey]*feed)
+	return h
+}
+
+// EndWatches ends all watches with SHUTTING_DOWN, lets none begin any more, and waits for their followers. The node calls it
+// before it stops its servers, which wait for the calls under way.
+func (e *Engine) EndWatches() {
+	h := e.watches
+	h.mu.Lock()
+	h.stop()
+	h.mu.Unlock()
+	h.followers.Wait()
+}
+
+func errWatchesEnd() error {
+	return dataflow.Errorf(dataflow.ReasonShuttingDown, "the node is stopping; watch again from the last cut")
+}
+
+// join adds a watcher to the feed of a table, and begins it when there is none. Who has joined leaves.
+func (h *watchHub) join(p *Pipeline, table string, t *Table) (*feed, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ctx.Err() != nil {
+		return nil, errWatchesEnd()
+	}
+	if h.mu.watchers >= maxWatchers {
+		return nil, dataflow.Errorf(dataflow.ReasonOverloaded, "%d watches are open, which is the limit of a node", maxWatchers).WithRetry(gateRetry)
+	}
+	k := feedKey{p.UID, table}
+	f := h.mu.feeds[k]
+	if f == nil {
+		f = &feed{hub: h, key: k, pipeline: p.Name, table: t, ended: make(chan struct{}), idle: make(chan struct{}, 1)}
+		f.mu.newest, f.mu.changed = p.Newest(), make(chan struct{})
+		h.mu.feeds[k] = f
+		h.followers.Go(func() { f.follow(h.ctx) }) // under the lock, so that EndWatches waits for it
+	}
+	f.watchers++
+	h.mu.watchers++
+	return f, nil
+}
+
+// leave takes a watcher away. The feed stays for a while: he may come back for what he has missed.
+func (h *watchHub) leave(f *feed) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.mu.watchers--
+	if f.watchers--; f.watchers == 0 {
+		f.left = h.e.cfg.Now()
+		select {
+		case f.idle <- struct{}{}:
+		default: // it has been told
+		}
+	}
+}
+
+// leaveIdle takes a feed away that nobody has watched for as long as sets are kept, and reports that it has.
+func (h *watchHub) leaveIdle(f *feed) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if f.watchers > 0 || h.e.cfg.Now()-f.left < h.e.cfg.WatchRetained.Microseconds() {
+		return false
+	}
+	delete(h.mu.feeds, f.key)
+	return true
+}
+
+// forget takes a feed away whose follower ends.
+func (h *watchHub) forget(f *feed) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.mu.feeds[f.key] == f {
+		delete(h.mu.feeds, f.key)
+	}
+}
+
+// share returns how many bytes a feed may keep: all have the same part.
+func (h *watchHub) share() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.e.cfg.WatchBytes / int64(max(1, len(h.mu.feeds)))
+}
