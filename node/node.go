@@ -122,7 +122,7 @@ func (n *Node) assemble() error {
 	n.http = n.gateway.Server()
 	if n.respListener != nil {
 		n.resp = resp.New(resp.Config{
-			Backend: respBackend{engine: engine, service: svc, group: group}, Version: cfg.Version, Logger: cfg.Logger,
+			Backend: respBackend{engine: n.queries, service: svc, group: group}, Version: cfg.Version, Logger: cfg.Logger,
 		})
 	}
 	return nil
