@@ -23,7 +23,9 @@ func (c counted) truth() truth {
 
 func TestRingsKnowWhatTheyHandOut(t *testing.T) {
 	for _, k := range []keyKind{{keys: 300, text: true}, {keys: 300}, {keys: 5000, zipf: true}} {
-		rings, gate, distinct := newRings(k, 2)
+		m := newKeyMaker(k)
+		rings, gate := newRings(m, 2)
+		distinct := m.distinct()
 		gate.set(gateOpen)
 		seen := make(counted)
 		for i, r := range rings {
@@ -109,5 +111,38 @@ func TestAWrongTableIsVoid(t *testing.T) {
 		if err := wrong.check(t.Context(), c, loadCheck, ""); !Void(err) {
 			t.Errorf("%+v: %v", wrong, err)
 		}
+	}
+}
+
+func TestRingsOfAdsKnowWhatIsCounted(t *testing.T) {
+	m := &adMaker{campaigns: 50, seen: make(map[[2]uint64]struct{})}
+	rings, gate := newRings(m, 2)
+	gate.set(gateOpen)
+	var want truth
+	keys := make(map[[2]uint64]bool)
+	for _, r := range rings {
+		for n := range len(r.batches) + 5 {
+			got, err := r.Read(1, dataflow.Offset(n*ringBatch), ringBatch)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := batch.Decode(m.schema(), got[0].Data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for row := range b.N {
+				if string(b.Cols[4].Text(row)) != "view" {
+					continue
+				}
+				campaign := uint64(b.Cols[2].Ints[row]) / adsPerCampaign
+				want.rows++
+				want.sum += campaign
+				keys[[2]uint64{campaign, uint64(b.Cols[5].Ints[row] / ysbWindow.Microseconds())}] = true
+			}
+		}
+	}
+	want.keys = uint64(len(keys))
+	if got := total(rings, m.distinct()); got != want {
+		t.Errorf("the rings say %+v, they handed out %+v", got, want)
 	}
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // Names of the benchmarks, in the order in which Run takes them.
-var names = [...]string{"engine", "ingest", "get", "freshness", "live", "recover"}
+var names = [...]string{"engine", "ingest", "get", "freshness", "live", "recover", "ysb"}
 
 // Names returns the names of all benchmarks.
 func Names() []string { return slices.Clone(names[:]) }
@@ -23,6 +23,8 @@ type Config struct {
 	Quick bool
 	// Large adds engine cases with 20 million keys, which need some 10 GB of memory.
 	Large bool
+	// Redis is the address of a Redis server that a case of ysb copies its results to; "" = that case is left out.
+	Redis string
 	// Dir is where data directories are made; they are removed afterwards. Empty = the system's directory for temporary
 	// files. It should be on the disk that is to be measured.
 	Dir string
@@ -69,6 +71,8 @@ type sizes struct {
 	keys    uint64        // of the tables that are read
 	recover []uint64      // keys of the recover cases
 	engine  []uint64      // keys of the engine cases
+	// campaigns of the ysb cases
+	campaigns []uint64
 }
 
 // largeKeys is the number of keys of the large engine cases.
@@ -79,15 +83,18 @@ func (c *Config) sizes() sizes {
 		return sizes{
 			window: 300 * time.Millisecond, windows: 1, settle: 200 * time.Millisecond, keys: 20_000,
 			recover: []uint64{20_000}, engine: []uint64{1000, 50_000},
+			campaigns: []uint64{100},
 		}
 	}
 	s := sizes{
 		// A window holds one checkpoint of the default interval; three show the spread.
 		window: time.Second, windows: 3, settle: time.Second, keys: 1_000_000,
 		recover: []uint64{100_000, 1_000_000}, engine: []uint64{1000, 1_000_000},
+		campaigns: []uint64{100, 1_000_000},
 	}
 	if c.Large {
 		s.engine = append(s.engine, largeKeys)
+		s.recover = append(s.recover, 10_000_000)
 	}
 	return s
 }

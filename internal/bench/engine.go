@@ -37,7 +37,9 @@ func (r *runner) engine(ctx context.Context) error {
 		}
 		f := &figures{bench: "engine", name: k.String()}
 		r.progress("engine %s: rows", k)
-		if err := r.engineCase(ctx, k, f); err != nil {
+		sql, check := engineSQL(k)
+		c := ringCase{maker: newKeyMaker(k), sql: sql, check: check, memory: k.memory, profile: k.profileName()}
+		if err := r.ringCase(ctx, c, f); err != nil {
 			return fmt.Errorf("%s: %w", k, err)
 		}
 		if err := r.cfg.Report(f.list); err != nil {
@@ -61,9 +63,24 @@ CREATE MATERIALIZED VIEW counts AS SELECT k, count(*) AS n FROM events GROUP BY 
 		fmt.Sprintf(`SELECT sum(n) AS rows, sum(n * %s) AS sum, count(*) AS keys FROM bench.counts`, number)
 }
 
-// engineCase opens a node in this process whose tasks read rings instead of logs.
-func (r *runner) engineCase(ctx context.Context, k keyKind, f *figures) (err error) {
-	rings, gate, distinct := newRings(k, node.DefaultShards)
+func (k keyKind) profileName() string {
+	return fmt.Sprintf("engine-%d-%s-%s", k.keys, k.schema()[0].Type, map[bool]string{true: "zipf", false: "uniform"}[k.zipf])
+}
+
+// ringCase is a plan that is measured with rows from memory.
+type ringCase struct {
+	maker      rowMaker
+	sql, check string
+	memory     int64 // the node's budget for live tables; 0 = its default
+	profile    string
+	// beside runs while the measurement does, if set; its error ends it.
+	beside func(ctx context.Context, c *weir.Client) error
+}
+
+// ringCase opens a node in this process whose tasks read rings instead of logs.
+func (r *runner) ringCase(ctx context.Context, k ringCase, f *figures) (err error) {
+	rings, gate := newRings(k.maker, node.DefaultShards)
+	distinct := k.maker.distinct()
 	runCtx, cancel := context.WithCancel(ctx)
 	n, err := node.Open(runCtx, node.Config{
 		DataDir: r.dataDir(), GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0",
@@ -87,14 +104,13 @@ func (r *runner) engineCase(ctx context.Context, k keyKind, f *figures) (err err
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	sql, check := engineSQL(k)
-	if _, err := c.Deploy(ctx, weir.Deploy{Pipeline: "bench", SQL: sql, Options: map[string]string{"checkpoint.interval": "1 s"}}); err != nil {
+	if _, err := c.Deploy(ctx, weir.Deploy{Pipeline: "bench", SQL: k.sql, Options: map[string]string{"checkpoint.interval": "1 s"}}); err != nil {
 		return err
 	}
 
 	before := settledMemory()
-	r.progress("engine %s: warm up", k)
-	stop, err := profile(r.cfg.Profile, fmt.Sprintf("engine-%d-%s-%s", k.keys, k.schema()[0].Type, map[bool]string{true: "zipf", false: "uniform"}[k.zipf]))
+	r.progress("%s %s: warm up", f.bench, f.name)
+	stop, err := profile(r.cfg.Profile, k.profile)
 	if err != nil {
 		return err
 	}
@@ -109,7 +125,13 @@ func (r *runner) engineCase(ctx context.Context, k keyKind, f *figures) (err err
 			return fmt.Errorf("%d rows were read in %s", rows(rings), settleTimeout)
 		}
 	}
-	r.progress("engine %s: measure", k)
+	r.progress("%s %s: measure", f.bench, f.name)
+	var beside errgroup.Group
+	besideCtx, stopBeside := context.WithCancel(ctx)
+	defer stopBeside()
+	if k.beside != nil {
+		beside.Go(func() error { return k.beside(besideCtx, c) })
+	}
 	var rate, perCPU, allocs []float64
 	for range r.size.windows {
 		began, rows0, allocs0, cpu0 := time.Now(), rows(rings), allocations(), cpuTime(os.Getpid())
@@ -124,16 +146,20 @@ func (r *runner) engineCase(ctx context.Context, k keyKind, f *figures) (err err
 		}
 	}
 	gate.set(gateShut)
+	stopBeside()
+	if err := beside.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
 	if err := stop(); err != nil {
 		return err
 	}
 
-	r.progress("engine %s: check", k)
+	r.progress("%s %s: check", f.bench, f.name)
 	// The barrier is behind everything that was read.
 	if _, err := c.TriggerCheckpoint(ctx, "bench", true); err != nil {
 		return err
 	}
-	if err := total(rings, distinct).check(ctx, c, check, ""); err != nil {
+	if err := total(rings, distinct).check(ctx, c, k.check, ""); err != nil {
 		return err
 	}
 	p, err := c.GetPipeline(ctx, "bench")

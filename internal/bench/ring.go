@@ -63,8 +63,53 @@ const minRing = 1 << 20
 type ring struct {
 	gate    *gate
 	batches [][]byte
-	sums    []uint64 // of the keys of the batches before
+	counted []uint64 // rows that the plan counts of the batches before
+	sums    []uint64 // of the keys of these rows
 	handed  atomic.Uint64
+}
+
+// rowMaker makes the rows of rings for one plan.
+type rowMaker interface {
+	schema() dataflow.Schema
+	// least is how many rows all rings should have together.
+	least() uint64
+	// maker returns a function that appends a row for a shard, and says how often the plan counts it, 0 or 1, and its key.
+	maker(shard int) func(b *batch.Batch) (counted, key uint64)
+	// distinct returns how many keys were made that the plan counts.
+	distinct() uint64
+}
+
+// keyMaker makes rows of one key column.
+type keyMaker struct {
+	keyKind
+	seen  []uint64
+	found uint64
+}
+
+func newKeyMaker(k keyKind) *keyMaker {
+	return &keyMaker{keyKind: k, seen: make([]uint64, k.keys/64+1)}
+}
+
+func (m *keyMaker) least() uint64    { return 2 * m.keys }
+func (m *keyMaker) distinct() uint64 { return m.found }
+
+func (m *keyMaker) maker(shard int) func(b *batch.Batch) (counted, key uint64) {
+	draw := m.draw(uint64(shard))
+	text := make([]byte, 0, 12)
+	return func(b *batch.Batch) (counted, key uint64) {
+		key = draw()
+		if bit := uint64(1) << (key & 63); m.seen[key/64]&bit == 0 {
+			m.seen[key/64] |= bit
+			m.found++
+		}
+		if m.text {
+			text = fmt.Appendf(text[:0], "k%011d", key)
+			b.Cols[0].AppendText(text)
+		} else {
+			b.Cols[0].AppendInt(int64(key))
+		}
+		return 1, key
+	}
 }
 
 var _ worker.Source = (*ring)(nil)
@@ -98,40 +143,27 @@ func (g *gate) set(state int32) {
 	g.mu.changed = make(chan struct{})
 }
 
-// newRings returns a ring per shard, twice as many rows in all as there are keys, and the number of distinct keys.
-func newRings(k keyKind, shards int) (rings []*ring, g *gate, distinct uint64) {
+// newRings returns a ring per shard.
+func newRings(m rowMaker, shards int) (rings []*ring, g *gate) {
 	g = newGate()
-	seen := make([]uint64, k.keys/64+1)
-	rows := max(minRing, 2*k.keys)
-	perShard := int(rows/uint64(shards)+ringBatch-1) / ringBatch
+	perShard := int(max(minRing, m.least())/uint64(shards)+ringBatch-1) / ringBatch
 	for shard := range shards {
-		r := &ring{gate: g, sums: []uint64{0}}
-		draw := k.draw(uint64(shard))
-		text := make([]byte, 0, 12)
-		for range perShard {
-			b := batch.NewBatch(k.schema())
-			sum := r.sums[len(r.sums)-1]
+		r := &ring{gate: g, counted: []uint64{0}, sums: []uint64{0}}
+		next := m.maker(shard)
+		for i := range perShard {
+			b := batch.NewBatch(m.schema())
+			rows, sum := r.counted[i], r.sums[i]
 			for range ringBatch {
-				key := draw()
-				sum += key
-				if bit := uint64(1) << (key & 63); seen[key/64]&bit == 0 {
-					seen[key/64] |= bit
-					distinct++
-				}
-				if k.text {
-					text = fmt.Appendf(text[:0], "k%011d", key)
-					b.Cols[0].AppendText(text)
-				} else {
-					b.Cols[0].AppendInt(int64(key))
-				}
+				counted, key := next(b)
+				rows, sum = rows+counted, sum+counted*key
 			}
 			b.N = ringBatch
 			r.batches = append(r.batches, batch.Encode(nil, b))
-			r.sums = append(r.sums, sum)
+			r.counted, r.sums = append(r.counted, rows), append(r.sums, sum)
 		}
 		rings = append(rings, r)
 	}
-	return rings, g, distinct
+	return rings, g
 }
 
 // Read returns the batch at from.
@@ -186,9 +218,8 @@ func rounds(rings []*ring) uint64 {
 func total(rings []*ring, distinct uint64) truth {
 	t := truth{keys: distinct}
 	for _, r := range rings {
-		handed := r.handed.Load()
-		batches, n := handed/ringBatch, uint64(len(r.batches))
-		t.rows += handed
+		batches, n := r.handed.Load()/ringBatch, uint64(len(r.batches))
+		t.rows += batches/n*r.counted[n] + r.counted[batches%n]
 		t.sum += batches/n*r.sums[n] + r.sums[batches%n]
 	}
 	return t
