@@ -2,6 +2,12 @@
 # Runs the commands under the README's "Count the words of a book" as a reader would paste them, and compares a count.
 # It wants the binary built, and the default ports free.
 set -euo pipefail
+for port in 7710 7711; do
+  if (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
+    echo "something listens on port $port; the README's commands need the default ports" >&2
+    exit 1
+  fi
+done
 repo=$(cd "$(dirname "$0")/.." && pwd)
 dir=$(mktemp -d)
 trap 'kill $(jobs -p) 2>/dev/null || true; wait; rm -rf "$dir"' EXIT
