@@ -77,20 +77,23 @@ const (
 	firstRunLook = 5 * time.Millisecond
 )
 
-// awaitFirstRun waits for the tasks of a pipeline in its first incarnation that has committed nothing yet. It returns nil when they do not come.
-func (e *Engine) awaitFirstRun(ctx context.Context, p *Pipeline) Live {
-	ctx, cancel := context.WithTimeout(ctx, firstRunWait)
-	defer cancel()
+// awaitFirstRun waits for the tasks of a pipeline in its first incarnation that has committed nothing yet. It returns nil
+// when they do not come. The error is DEADLINE when ctx ends first.
+func (e *Engine) awaitFirstRun(ctx context.Context, p *Pipeline) (Live, error) {
+	timer := time.NewTimer(firstRunWait)
+	defer timer.Stop()
 	tick := time.NewTicker(firstRunLook)
 	defer tick.Stop()
 	for {
 		if live := e.runs(p); live != nil {
-			return live
+			return live, nil
 		}
 		select {
 		case <-tick.C:
+		case <-timer.C:
+			return nil, nil
 		case <-ctx.Done():
-			return nil
+			return nil, deadline(ctx)
 		}
 	}
 }
@@ -103,7 +106,10 @@ func (e *Engine) openLive(ctx context.Context, p *Pipeline, want dataflow.Positi
 	}
 	live := e.runs(p)
 	if live == nil && p.Incarnation == 1 && p.Newest().ID == 0 {
-		live = e.awaitFirstRun(ctx, p)
+		var err error
+		if live, err = e.awaitFirstRun(ctx, p); err != nil {
+			return nil, err
+		}
 	}
 	if live == nil {
 		return nil, recovering(p)
