@@ -152,11 +152,12 @@ func evalLower(f *frame) { evalCase(f, 'A', 'Z', unicode.ToLower) }
 func evalUpper(f *frame) { evalCase(f, 'a', 'z', unicode.ToUpper) }
 
 // evalCase changes the case of the letters from..to and, by fold, of what is not ASCII. A column that is all ASCII is
-// done in one sweep over its bytes, whatever the selection: it cannot fail and costs less than choosing.
+// done in one sweep over its bytes, but only if all its rows are selected: what the result takes must not depend on rows
+// that are not wanted, nor on whether the neighbours are ASCII (P10).
 func evalCase(f *frame, from, to byte, fold func(rune) rune) {
 	a := f.args[0]
-	if !a.constant() {
-		if data, offs := a.span(f.n); int64(len(data)) <= f.env.left() && isASCII(data) {
+	if f.sel == nil && !a.constant() {
+		if data, offs := a.span(f.n); isASCII(data) {
 			f.out.Offs = offs
 			f.out.Data = swapCase(make([]byte, 0, len(data)), data, from, to)
 			return
