@@ -53,12 +53,13 @@ func (s *Store) recover() error {
 }
 
 // openSegments opens the files and reads their headers. A newest file without a sound header and first batch was being
-// made when the process ended: nothing in it was ever promised, and it is removed.
+// made when the process ended: nothing in it was ever promised, and it is removed. But when the one before it has a mark
+// (L2), the newest had been durable: it is damaged, and stays as it is.
 func (s *Store) openSegments(seqs []uint64) ([]uint64, error) {
 	newest := len(seqs) - 1
+	var unfinished *segment
 	for i := newest; i >= 0; i-- {
-		path := s.path(segmentName(seqs[i]))
-		f, err := s.fs.OpenReadWrite(path, vfs.WriteCategoryUnspecified)
+		f, err := s.fs.OpenReadWrite(s.path(segmentName(seqs[i])), vfs.WriteCategoryUnspecified)
 		if err != nil {
 			return nil, err
 		}
@@ -66,30 +67,47 @@ func (s *Store) openSegments(seqs []uint64) ([]uint64, error) {
 		s.mu.segs = append(s.mu.segs, seg) // closed by closeFiles from here on
 		err = seg.readHead()
 		if errors.Is(err, errInvalid) && i == newest && !seg.hasLaterBatch() {
-			s.opts.Logger.Info("a segment that was never finished is removed", "segment", seg.seq)
-			s.mu.segs = s.mu.segs[:0]
-			if err := f.Close(); err != nil {
-				return nil, err
-			}
-			if err := s.fs.Remove(path); err != nil {
-				return nil, err
-			}
-			// Durable before another is made: two unfinished files would not be understood.
-			if err := vfs.SyncDir(s.fs, s.dir); err != nil {
-				return nil, err
-			}
-			seqs = seqs[:i]
+			unfinished = seg
 			continue
 		}
 		if errors.Is(err, errInvalid) {
-			return nil, s.corrupt(seg, 0, "its header or first batch is damaged")
+			return nil, s.corruptHead(seg)
 		}
 		if err != nil {
 			return nil, err
 		}
+		if unfinished == nil || i != newest-1 {
+			continue
+		}
+		if next, err := seg.next(); err != nil {
+			return nil, err
+		} else if next != 0 {
+			return nil, s.corruptHead(unfinished)
+		}
 	}
 	slices.Reverse(s.mu.segs)
-	return seqs, nil
+	if unfinished == nil {
+		return seqs, nil
+	}
+	s.mu.segs = s.mu.segs[:newest]
+	return seqs[:newest], s.removeUnfinished(unfinished)
+}
+
+func (s *Store) corruptHead(seg *segment) error {
+	return s.corrupt(seg, 0, "its header or first batch is damaged")
+}
+
+// removeUnfinished removes a segment that was being made when the process ended. That is durable before another is made:
+// two unfinished files would not be understood.
+func (s *Store) removeUnfinished(seg *segment) error {
+	s.opts.Logger.Info("a segment that was never finished is removed", "segment", seg.seq)
+	if err := seg.file.Close(); err != nil {
+		return err
+	}
+	if err := s.fs.Remove(s.path(segmentName(seg.seq))); err != nil {
+		return err
+	}
+	return vfs.SyncDir(s.fs, s.dir)
 }
 
 // hasLaterBatch says whether anything sound lies behind the first batch, which was then synced once.
