@@ -124,8 +124,6 @@ func (m *Machine) Step(now int64, ev Event) []Action {
 		m.triggerRequested(e.Waiter)
 	case Ack:
 		m.ack(e)
-	case Declined:
-		m.declined(e)
 	case TaskFailed:
 		m.taskFailed(e)
 	case TasksStarted:
