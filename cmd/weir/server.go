@@ -20,8 +20,9 @@ func (c *cli) serverCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "server [flags]",
 		Short: "Run a node",
-		Long: `Run a node until it is interrupted, by SIGINT, SIGTERM or SIGHUP. The first signal lets calls under way end and closes the data directory; a second
-one ends the process at once, which loses nothing that was acknowledged.
+		Long: `Run a node until it is interrupted, by SIGINT, SIGTERM or SIGHUP. The first signal lets
+calls under way end and closes the data directory; a second one ends the process at once, which loses nothing that was
+acknowledged.
 
 Each setting is a flag, an environment variable (--data-dir is WEIR_SERVER_DATA_DIR) or a line of the YAML file that
 --config names (data-dir: …); a flag wins over the environment, the environment over the file.`,
