@@ -245,7 +245,7 @@ func (s *Store) recoverNewest(seg *segment) error {
 		return err
 	}
 	if next != 0 {
-		return dataflow.Errorf(dataflow.ReasonCorrupt, "log store %s: segment %s, which came after %s, is missing", s.dir, segmentName(next), segmentName(seg.seq))
+		return dataflow.Errorf(dataflow.ReasonCorrupt, "segment %s, which came after %s, is missing", segmentName(next), segmentName(seg.seq))
 	}
 	b, err := seg.readAll()
 	if err != nil {
@@ -391,12 +391,12 @@ func (s *Store) finishRecovery() error {
 	s.census = nil
 	if c != nil {
 		if seq, ok := c.missing(s.mu.segs); ok {
-			return dataflow.Errorf(dataflow.ReasonCorrupt, "log store %s: segment %s is missing", s.dir, segmentName(seq))
+			return dataflow.Errorf(dataflow.ReasonCorrupt, "segment %s is missing", segmentName(seq))
 		}
 	}
 	for _, g := range s.mu.list {
 		if g.name == "" || s.mu.groups[g.name] != nil {
-			return dataflow.Errorf(dataflow.ReasonCorrupt, "log store %s: group %d has no name of its own", s.dir, g.id)
+			return dataflow.Errorf(dataflow.ReasonCorrupt, "group %d has no name of its own", g.id)
 		}
 		s.mu.groups[g.name] = g
 		g.pub.groupState = *g.w.clone()
@@ -417,7 +417,7 @@ func (s *Store) finishRecovery() error {
 			first = min(first, e.runs[0].first) // written by a version that let nothing go in between
 		}
 		if at, missing := e.gap(first, g.w.last); missing {
-			return dataflow.Errorf(dataflow.ReasonCorrupt, "log store %s: entry %d of log %s, which has %d to %d, is missing", s.dir, at, g.name, first, g.w.last)
+			return dataflow.Errorf(dataflow.ReasonCorrupt, "entry %d of log %s, which has %d to %d, is missing", at, g.name, first, g.w.last)
 		}
 	}
 	return nil
