@@ -102,7 +102,7 @@ var reasons = []ReasonInfo{
 	{ReasonRowNotFound, KindNotFound, "the table has no row with this key at the answer's cut", "nothing to mend: the answer's cut says when this was true"},
 	{ReasonCheckpointNotFound, KindNotFound, "the pipeline has no such checkpoint", "weir checkpoint list"},
 	{ReasonPipelineExists, KindExists, "a pipeline of this name runs another program, or with other options", "weir pipeline set for options; for another program deploy under another name, or delete the pipeline first"},
-	{ReasonStreamConflict, KindExists, "a stream of this name has other columns or options, which are fixed when it is made", "declare what the stream has, or use another name"},
+	{ReasonStreamConflict, KindExists, "a stream of this name has other columns or options", "columns and options are fixed when a stream is made: declare what it has, or use another name"},
 	{ReasonStreamInUse, KindPrecondition, "pipelines read the stream", "delete the pipelines first"},
 	{ReasonStreamSealed, KindPrecondition, "the stream is sealed and takes no more rows", "append to another stream"},
 	{ReasonPipelineState, KindPrecondition, "the pipeline is not in a state that allows this", "weir pipeline describe"},
