@@ -43,7 +43,8 @@
 // # What is not promised
 //
 // The only segment there is has none before it: when its beginning is damaged and no batch follows, it is taken for one
-// that was never finished. Damage within the very last batch cannot be told from a torn write, so it is taken for one; so is a newest segment that
-// was cut behind one of its batches, and a directory that was emptied is a new one. Sealed segments are not read at Open;
-// damage in them is found when the entry is read, which then fails with CORRUPT and is never answered with wrong bytes.
+// that was never finished. Damage within the very last batch cannot be told from a torn write, so it is taken for one; so
+// is a newest segment that was cut behind one of its batches, and a directory that was emptied is a new one. Sealed
+// segments are not read at Open; damage in them is found when the entry is read, which then fails with CORRUPT and is
+// never answered with wrong bytes.
 package logstore
