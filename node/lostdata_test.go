@@ -59,6 +59,12 @@ func refused(t *testing.T, n *nodetest.Node, dir string, parts ...string) {
 				t.Errorf("the message lacks %q: %s", part, e.Message)
 			}
 		}
+		steps := strings.Split(e.Message, ": ")
+		for i, step := range steps[1:] {
+			if strings.Contains(steps[i], step) || strings.HasPrefix(step, strings.TrimPrefix(steps[i], "open ")) {
+				t.Errorf("the message repeats %q: %s", step, e.Message)
+			}
+		}
 		if !strings.Contains(e.Hint, "backup") {
 			t.Errorf("the hint is %q", e.Hint)
 		}

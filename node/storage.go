@@ -68,13 +68,13 @@ func openStorage(ctx context.Context, cfg *Config, phases *phase.Recorder) (open
 		return nil, err
 	}
 	if s.logs, err = logstore.Open(cfg.FS, cfg.FS.PathJoin(cfg.DataDir, "log"), logstore.Options{SegmentBytes: cfg.Tuning.SegmentBytes, Logger: cfg.Logger}); err != nil {
-		return nil, fmt.Errorf("open the log store: %w", err)
+		return nil, err
 	}
 	if err := s.checkShardLogs(cfg); err != nil {
 		return nil, err
 	}
 	if err := s.openMeta(ctx, cfg); err != nil {
-		return nil, fmt.Errorf("open the meta log: %w", err)
+		return nil, err
 	}
 	if err := s.bootstrap(ctx, cfg); err != nil {
 		return nil, err
@@ -177,10 +177,7 @@ func (s *storage) openShards(ctx context.Context, cfg *Config) error {
 		g.Go(func() error {
 			sh, err := s.openShard(ctx, cfg, dataflow.ShardID(i))
 			s.shards[i] = sh
-			if err != nil {
-				return fmt.Errorf("open shard %d: %w", i, err)
-			}
-			return nil
+			return err
 		})
 	}
 	return g.Wait()
@@ -195,7 +192,7 @@ func (s *storage) openShard(ctx context.Context, cfg *Config, id dataflow.ShardI
 	logger := cfg.Logger.With(slog.Uint64("shard", uint64(id)))
 	var err error
 	if sh.Replica, err = state.OpenReplica(state.Config{FS: cfg.FS, Dir: cfg.FS.PathJoin(dir, "state"), Shard: id, Cache: s.cache, Logger: cfg.Logger}); err != nil {
-		return sh, err
+		return sh, fmt.Errorf("open shard %d: %w", id, err)
 	}
 	store, err := s.logs.Group(shardGroup(id))
 	if err != nil {

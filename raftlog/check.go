@@ -42,8 +42,8 @@ func (g *Group) checkLog() error {
 		return err
 	}
 	if last > snap && first > snap+1 {
-		return dataflow.Errorf(dataflow.ReasonCorrupt, "log %s: entries %d to %d are missing between the newest sound snapshot and the log",
-			g.cfg.Group, snap+1, first-1)
+		return dataflow.Errorf(dataflow.ReasonCorrupt, "entries %d to %d are missing between the newest sound snapshot and the log",
+			snap+1, first-1)
 	}
 	current, err := g.log.GetUint64([]byte(currentTermKey))
 	if err != nil {
@@ -54,7 +54,7 @@ func (g *Group) checkLog() error {
 		err := g.log.LogStore.GetLog(i, &l)
 		switch {
 		case errors.Is(err, raft.ErrLogNotFound):
-			return dataflow.Errorf(dataflow.ReasonCorrupt, "log %s: entry %d of %d is missing", g.cfg.Group, i, last)
+			return dataflow.Errorf(dataflow.ReasonCorrupt, "entry %d of %d is missing", i, last)
 		case err != nil:
 			return fmt.Errorf("read entry %d: %w", i, err)
 		}
@@ -63,7 +63,7 @@ func (g *Group) checkLog() error {
 			err = fmt.Errorf("its term %d is not between %d and %d", l.Term, term, current)
 		}
 		if err != nil {
-			return dataflow.Errorf(dataflow.ReasonCorrupt, "log %s: entry %d is damaged: %w", g.cfg.Group, i, err)
+			return dataflow.Errorf(dataflow.ReasonCorrupt, "entry %d is damaged: %w", i, err)
 		}
 		term = l.Term
 	}
@@ -97,7 +97,7 @@ func (g *Group) checkTail(newest *raft.SnapshotMeta) error {
 		return err
 	}
 	if term < newest.Term {
-		return dataflow.Errorf(dataflow.ReasonCorrupt, "log %s has lost its end: it is in term %d, and there is a snapshot of term %d", g.cfg.Group, term, newest.Term)
+		return dataflow.Errorf(dataflow.ReasonCorrupt, "its end is lost: it is in term %d, and there is a snapshot of term %d", term, newest.Term)
 	}
 	last, err := g.log.LastIndex()
 	if err != nil {
@@ -106,7 +106,7 @@ func (g *Group) checkTail(newest *raft.SnapshotMeta) error {
 	// Who gets another member's snapshot has none of its entries. Who is alone took it of its own entries, and keeps the
 	// last one at least.
 	if g.cfg.alone() && last < newest.Index {
-		return dataflow.Errorf(dataflow.ReasonCorrupt, "log %s has lost its end: it ends at entry %d, and there is a snapshot of entry %d", g.cfg.Group, last, newest.Index)
+		return dataflow.Errorf(dataflow.ReasonCorrupt, "its end is lost: it ends at entry %d, and there is a snapshot of entry %d", last, newest.Index)
 	}
 	return nil
 }

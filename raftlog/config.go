@@ -20,8 +20,8 @@ const (
 	// DefaultMaxPending and DefaultMaxPendingBytes bound the commands that wait or are in flight.
 	DefaultMaxPending      = 1024
 	DefaultMaxPendingBytes = 32 << 20
-	// DefaultWriteDeadline is how long a durable write may take while the process runs. Not smaller: a busy disk stalls for seconds without
-	// being broken. Not larger: a leader whose disk hangs answers nobody.
+	// DefaultWriteDeadline is how long a durable write may take while the process runs. Not smaller: a busy disk stalls for
+	// seconds without being broken. Not larger: a leader whose disk hangs answers nobody.
 	DefaultWriteDeadline = 10 * time.Second
 	// DefaultSnapshotBytes of applied commands lie between snapshots.
 	DefaultSnapshotBytes = 64 << 20

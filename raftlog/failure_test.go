@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -77,6 +78,9 @@ func TestFailedWriteIsFinalAndNothingPanics(t *testing.T) {
 			if !errors.Is(err, boom) {
 				t.Fatalf("operation %d: %v", k, err)
 			}
+			if strings.Contains(err.Error(), "open log shard-0:") {
+				wantNamedOnce(t, err)
+			}
 			continue
 		}
 		if err := n.group.WaitLeader(testCtx(t)); err == nil {
@@ -127,6 +131,15 @@ func TestDamagedCommandIsRefusedAtOpen(t *testing.T) {
 	if !errors.Is(err, frame.ErrCorrupt) {
 		t.Error(err)
 	}
+	wantNamedOnce(t, err)
+}
+
+// wantNamedOnce checks that a message names the log, and does so once.
+func wantNamedOnce(t *testing.T, err error) {
+	t.Helper()
+	if n := strings.Count(err.Error(), "log shard-0:"); n != 1 {
+		t.Errorf("the log is named %d times: %v", n, err)
+	}
 }
 
 func TestDamagedCommandIsNeverApplied(t *testing.T) {
@@ -148,9 +161,11 @@ func TestDamagedCommandIsNeverApplied(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.bad.Store(true)
-	if err := waitFailed(t, n.group); !errors.Is(err, frame.ErrCorrupt) {
+	err = waitFailed(t, n.group)
+	if !errors.Is(err, frame.ErrCorrupt) {
 		t.Errorf("failed with %v", err)
 	}
+	wantNamedOnce(t, err)
 	if got := n.fsm.all(); len(got) != 0 {
 		t.Errorf("applied %v", got)
 	}

@@ -44,9 +44,8 @@ type Snapshot interface {
 
 // fsmAdapter is the FSM as hashicorp/raft sees it. It opens the frames (R1) and counts what is applied.
 type fsmAdapter struct {
-	fsm   FSM
-	group string
-	fail  func(error)
+	fsm  FSM
+	fail func(error) // names the log
 	// onApply is called after each command with the bytes it took in the log.
 	onApply func(index uint64, bytes int)
 	frozen  atomic.Bool
@@ -63,7 +62,7 @@ func (a *fsmAdapter) Apply(l *raft.Log) any {
 	cmd, err := frame.Open(l.Data)
 	if err != nil {
 		// The command is committed, so the other members apply it; this one can only stop (R1).
-		err = fmt.Errorf("log %s: entry %d: %w", a.group, l.Index, err)
+		err = fmt.Errorf("entry %d: %w", l.Index, err)
 		a.frozen.Store(true)
 		a.fail(err)
 		return applyResult{err: err}

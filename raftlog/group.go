@@ -72,7 +72,7 @@ func Open(cfg Config) (*Group, error) {
 		done:      make(chan struct{}),
 	}
 	g.mu.changed = make(chan struct{})
-	g.fsm = &fsmAdapter{fsm: cfg.FSM, group: cfg.Group, fail: g.fail, onApply: g.onApply}
+	g.fsm = &fsmAdapter{fsm: cfg.FSM, fail: g.fail, onApply: g.onApply}
 	g.log = &guard{LogStore: cfg.Log, deadline: cfg.WriteDeadline, fail: g.fail}
 	t := cfg.Transport
 	if t == nil {
@@ -82,7 +82,7 @@ func Open(cfg Config) (*Group, error) {
 	if err := g.start(); err != nil {
 		_ = g.trans.Close() // what failed before says more
 		if cause := g.Err(); cause != nil {
-			err = cause // what came after a failed write only says that there was one
+			err = errors.Unwrap(cause) // what came after a failed write only says that there was one; without the log's name
 		}
 		return nil, fmt.Errorf("open log %s: %w", cfg.Group, err)
 	}

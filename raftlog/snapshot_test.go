@@ -200,6 +200,7 @@ func TestGapBetweenSnapshotAndLogIsRefused(t *testing.T) {
 	damage(t, fs, 1)
 	_, err := openNode(t, fs, few)
 	wantReason(t, err, dataflow.ReasonCorrupt)
+	wantNamedOnce(t, err)
 }
 
 // onDisk is a journal that claims to keep its state itself.

@@ -40,7 +40,11 @@ func (e *Engine) measureLag(cut *dataflow.Cut, reads []dataflow.StreamID, now in
 				continue
 			}
 			cut.BehindRows += uint64(end - at)
-			if t := e.cfg.Streams.AppendTime(k, at); t > 0 {
+			t := e.cfg.Streams.AppendTime(k, at)
+			if t == 0 { // retention has dropped it: what a cut does not cover came, as a rule, after its trigger
+				t = cut.TriggeredAt
+			}
+			if t > 0 {
 				oldest = min(oldest, t)
 			}
 		}

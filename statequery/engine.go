@@ -65,8 +65,12 @@ func (e *Engine) WaitProcessed(ctx context.Context, pipeline string, want datafl
 		case err == nil && r != nil:
 			return r.describe(), nil
 		case err == nil:
-			return dataflow.Cut{}, dataflow.Errorf(dataflow.ReasonPipelineState, "pipeline %s is %s and processes nothing", p.Name, p.State).
-				WithHint("weir pipeline resume %s", p.Name)
+			e := dataflow.Errorf(dataflow.ReasonPipelineState, "pipeline %s is %s and processes nothing", p.Name, p.State).
+				WithHint("weir pipeline resume %s", p.Name).WithMeta("pipeline", p.Name)
+			if p.State == dataflow.PipelineFailed { // resumed as it is it may fail there again
+				e = e.WithHint("weir pipeline describe %s says why, and how it goes on", p.Name)
+			}
+			return dataflow.Cut{}, e
 		case dataflow.ReasonOf(err) != dataflow.ReasonPipelineRecovering:
 			return dataflow.Cut{}, err
 		}

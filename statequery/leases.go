@@ -70,7 +70,8 @@ func (s *sharedLeases) hold(ctx context.Context, k cutKey, known string, joins b
 		switch {
 		case h == nil:
 			s.forgetEndedLocked()
-			h = &heldLease{id: known}
+			// Who else reads on with a lease that this process did not take, or has lost sight of, is not known.
+			h = &heldLease{id: known, shared: known != ""}
 			s.mu.held[k] = h
 		case h.busy != nil:
 			busy := h.busy

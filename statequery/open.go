@@ -77,20 +77,26 @@ const (
 	firstRunLook = 5 * time.Millisecond
 )
 
-// awaitFirstRun waits for the tasks of a pipeline in its first incarnation that has committed nothing yet. It returns nil when they do not come.
-func (e *Engine) awaitFirstRun(ctx context.Context, p *Pipeline) Live {
-	ctx, cancel := context.WithTimeout(ctx, firstRunWait)
-	defer cancel()
+// awaitFirstRun waits for the tasks of a pipeline in its first incarnation that has committed nothing yet. It returns nil
+// when they do not come. The error is DEADLINE when ctx ends first, or says that the pipeline was deleted.
+func (e *Engine) awaitFirstRun(ctx context.Context, p *Pipeline) (Live, error) {
+	timer := time.NewTimer(firstRunWait)
+	defer timer.Stop()
 	tick := time.NewTicker(firstRunLook)
 	defer tick.Stop()
 	for {
 		if live := e.runs(p); live != nil {
-			return live
+			return live, nil
+		}
+		if _, err := e.again(p); err != nil {
+			return nil, err
 		}
 		select {
 		case <-tick.C:
+		case <-timer.C:
+			return nil, nil
 		case <-ctx.Done():
-			return nil
+			return nil, deadline(ctx)
 		}
 	}
 }
@@ -103,10 +109,13 @@ func (e *Engine) openLive(ctx context.Context, p *Pipeline, want dataflow.Positi
 	}
 	live := e.runs(p)
 	if live == nil && p.Incarnation == 1 && p.Newest().ID == 0 {
-		live = e.awaitFirstRun(ctx, p)
+		var err error
+		if live, err = e.awaitFirstRun(ctx, p); err != nil {
+			return nil, err
+		}
 	}
 	if live == nil {
-		return nil, recovering(p)
+		return nil, e.notLive(p)
 	}
 	r := &reading{e: e, pipeline: p, cut: p.Newest(), live: live, began: time.Now()}
 	if len(want) == 0 {
@@ -123,7 +132,7 @@ func (e *Engine) openLive(ctx context.Context, p *Pipeline, want dataflow.Positi
 	case ctx.Err() != nil:
 		return nil, notReached(p, r.cut.Positions, want, "processed")
 	}
-	return nil, recovering(p) // the incarnation has ended
+	return nil, e.notLive(p) // the incarnation has ended
 }
 
 // covers returns what the tables of an incarnation cover that is known to cover live: no less than the newest cut, which
@@ -140,7 +149,11 @@ func covers(live, newest dataflow.Positions) dataflow.Positions {
 	return both
 }
 
-func recovering(p *Pipeline) error {
+// notLive says why a pipeline that was to run has no live tables.
+func (e *Engine) notLive(p *Pipeline) error {
+	if _, err := e.again(p); err != nil {
+		return err
+	}
 	return dataflow.Errorf(dataflow.ReasonPipelineRecovering, "pipeline %s is %s and has no live state at this moment", p.Name, p.State).
 		WithHint("try again, or read committed").WithRetry(recoverRetry).WithMeta("pipeline", p.Name)
 }
@@ -176,6 +189,26 @@ func timelineChanged(format string, args ...any) *dataflow.Error {
 	return dataflow.Errorf(dataflow.ReasonTimelineChanged, format, args...)
 }
 
+// again looks the pipeline of a request up once more. The error says that it was deleted or rewound meanwhile.
+func (e *Engine) again(p *Pipeline) (*Pipeline, error) {
+	now, err := e.cfg.Catalog.Pipeline(p.Name)
+	switch {
+	case dataflow.ReasonOf(err) == dataflow.ReasonPipelineNotFound:
+		return nil, deleted(p)
+	case err != nil:
+		return nil, err
+	case now.UID != p.UID:
+		return nil, timelineChanged("pipeline %s was deleted and deployed again meanwhile", p.Name)
+	case now.Timeline != p.Timeline:
+		return nil, timelineChanged("pipeline %s was rewound meanwhile", p.Name)
+	}
+	return now, nil
+}
+
+func deleted(p *Pipeline) error {
+	return dataflow.Errorf(dataflow.ReasonPipelineNotFound, "pipeline %s was deleted meanwhile", p.Name).WithMeta("pipeline", p.Name)
+}
+
 // waitCommitted returns the pipeline as soon as its newest cut covers want and is at least after.
 func (e *Engine) waitCommitted(ctx context.Context, p *Pipeline, want dataflow.Positions, after dataflow.CheckpointID, wait time.Duration) (*Pipeline, error) {
 	if reached(p, want, after) {
@@ -185,14 +218,10 @@ func (e *Engine) waitCommitted(ctx context.Context, p *Pipeline, want dataflow.P
 	defer cancel()
 	for {
 		changed := e.cfg.Catalog.Changed()
-		now, err := e.cfg.Catalog.Pipeline(p.Name)
+		now, err := e.again(p)
 		switch {
 		case err != nil:
 			return nil, err
-		case now.UID != p.UID:
-			return nil, timelineChanged("pipeline %s was deleted and deployed again meanwhile", p.Name)
-		case now.Timeline != p.Timeline:
-			return nil, timelineChanged("pipeline %s was rewound meanwhile", p.Name)
 		case reached(now, want, after):
 			return now, nil
 		case !now.State.Active() && now.Newest().ID >= after:

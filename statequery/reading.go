@@ -42,6 +42,9 @@ func (r *reading) view(ctx context.Context, shard dataflow.ShardID) (View, error
 		defer cancel()
 	}
 	v, err := r.e.cfg.Store.View(ctx, shard, r.pipeline.UID, r.cut.ID)
+	if dataflow.ReasonOf(err) == dataflow.ReasonPipelineNotFound {
+		return nil, deleted(r.pipeline)
+	}
 	if err != nil {
 		if !r.named && dataflow.ReasonOf(err) == dataflow.ReasonCheckpointExpired {
 			// Who has not chosen a cut need not care that this one was overtaken: the next try reads a newer one.

@@ -91,7 +91,7 @@ type Live interface {
 type Streams interface {
 	// End returns the offset that the next row of a stream's shard will get.
 	End(at dataflow.StreamShard) dataflow.Offset
-	// AppendTime returns when the row at an offset was appended, in µs since 1970; 0 when there is no such row.
+	// AppendTime returns when the row at an offset was appended, in µs since 1970; 0 when there is no such row, or not any more.
 	AppendTime(at dataflow.StreamShard, offset dataflow.Offset) int64
 }
 

@@ -39,7 +39,7 @@ func (p *Producer) run(ctx context.Context) {
 			continue // The connection has ended while nothing was under way: the next rows make a new one.
 		}
 		if !p.retryable(err) {
-			p.fail(err)
+			p.fail(p.placed(err))
 			return
 		}
 		if failing.IsZero() {
@@ -53,6 +53,17 @@ func (p *Producer) run(ctx context.Context) {
 		}
 		_ = pause.For(ctx, d) // the loop looks at ctx
 	}
+}
+
+// placed is what is said of an error that is final.
+func (p *Producer) placed(err error) error {
+	var e *dataflow.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.w.reused(e)
 }
 
 func (p *Producer) setTrouble(err error) {

@@ -2,13 +2,16 @@ package weir
 
 import (
 	"context"
+	"errors"
 	"net"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc"
 
 	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/internal/pause"
 	weirv1 "github.com/weirdb/weir/proto/weir/v1"
 )
 
@@ -157,6 +160,33 @@ func TestWaitForATokenEndsWhenItIsCoveredOrCannotBe(t *testing.T) {
 			}
 			if c.reason == "" && w.sessions.token("p") != "t" {
 				t.Error("the session did not see the cut")
+			}
+		})
+	}
+}
+
+// heldPipelines never commit, and say why when a wait ends.
+type heldPipelines struct{ fakePipelines }
+
+// WaitToken implements weirv1.PipelineServiceServer.
+func (f *heldPipelines) WaitToken(ctx context.Context, r *weirv1.WaitTokenRequest) (*weirv1.WaitTokenResponse, error) {
+	if err := pause.For(ctx, r.GetMaxWait().AsDuration()); err != nil {
+		return nil, err
+	}
+	return nil, refused(dataflow.Errorf(dataflow.ReasonTokenNotReached, "not yet").WithMeta("pipeline", "p").WithHint("checkpoints are off"))
+}
+
+func TestWaitForATokenEndsWithWhatHoldsItUp(t *testing.T) {
+	for _, d := range []time.Duration{time.Second, 5 * time.Second} { // within the first call, and after some
+		synctest.Test(t, func(t *testing.T) {
+			w, stop := serve(t, Config{}, func(s *grpc.Server) { weirv1.RegisterPipelineServiceServer(s, &heldPipelines{}) })
+			defer stop()
+			ctx, cancel := context.WithTimeout(t.Context(), d)
+			defer cancel()
+			_, err := w.WaitCommitted(ctx, "t")
+			var e *dataflow.Error
+			if !errors.As(err, &e) || e.Reason != dataflow.ReasonTokenNotReached || e.Hint != "checkpoints are off" {
+				t.Errorf("after %s: %v", d, err)
 			}
 		})
 	}

@@ -27,8 +27,10 @@ func (c *Client) WaitProcessed(ctx context.Context, token string, pipelines ...s
 }
 
 func (c *Client) wait(ctx context.Context, what weirv1.WaitFor, token string, pipelines []string) ([]*weirv1.Cut, error) {
-	req := &weirv1.WaitTokenRequest{Token: token, WaitFor: what, Pipelines: pipelines, MaxWait: durationpb.New(waitSlice)}
+	req := &weirv1.WaitTokenRequest{Token: token, WaitFor: what, Pipelines: pipelines}
+	var notReached error // the server's last word
 	for {
+		req.MaxWait = durationpb.New(slice(ctx))
 		r, err := call(ctx, c, repeatable, c.pipelines.WaitToken, req)
 		if err == nil {
 			if what == weirv1.WaitFor_WAIT_FOR_COMMITTED {
@@ -39,6 +41,12 @@ func (c *Client) wait(ctx context.Context, what weirv1.WaitFor, token string, pi
 			return r.GetCuts(), nil
 		}
 		reason := dataflow.ReasonOf(err)
+		if notReached != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return nil, notReached // says what holds it up, which a call that was cut short does not
+		}
+		if reason == dataflow.ReasonTokenNotReached {
+			notReached = err
+		}
 		if reason != dataflow.ReasonTokenNotReached && reason != dataflow.ReasonPipelineState || ctx.Err() != nil {
 			return nil, err
 		}
@@ -49,6 +57,15 @@ func (c *Client) wait(ctx context.Context, what weirv1.WaitFor, token string, pi
 			return nil, err
 		}
 	}
+}
+
+// slice returns how long the next call waits: not up to ctx's deadline, so that the server's answer comes before it.
+func slice(ctx context.Context) time.Duration {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return waitSlice
+	}
+	return max(time.Millisecond, min(waitSlice, time.Until(deadline)*3/4))
 }
 
 // failedPipeline returns why a token will not be reached, when the pipeline that it waits for has failed.
@@ -62,5 +79,5 @@ func (c *Client) failedPipeline(ctx context.Context, notReached error) error {
 		return nil // the next call says more
 	}
 	return dataflow.Errorf(dataflow.ReasonPipelineState, "pipeline %s has failed: %s", p.GetName(), p.GetFailure().GetMessage()).
-		WithHint("weir pipeline describe %s", p.GetName()).WithMeta("pipeline", p.GetName())
+		WithHint("weir pipeline describe %s says how it goes on", p.GetName()).WithMeta("pipeline", p.GetName())
 }

@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -21,6 +22,7 @@ type chunk struct {
 	first dataflow.Seq
 	rows  *batch.Batch
 	bytes int
+	given uint64    // number, from 1, of its first row among all rows that the window was given
 	since time.Time // when its first row was appended
 	probe bool      // rows that the log has, sent again to compare them or to learn their place
 }
@@ -35,8 +37,9 @@ type lane struct {
 	open  *chunk         // takes rows; nil = none
 	like  size           // of the chunk that was sealed last: the next is likely to be as large
 	// skipped is the last row that was not sent because the log had it, with its number.
-	skipped    *batch.Batch
-	skippedSeq dataflow.Seq
+	skipped      *batch.Batch
+	skippedSeq   dataflow.Seq
+	skippedGiven uint64 // its number among all rows that were given
 }
 
 // window is what a producer has taken and not yet seen acknowledged: rows are placed and numbered, gathered in chunks,
@@ -50,6 +53,7 @@ type window struct {
 	queue    []*chunk // sealed, not acknowledged, in the order of sending
 	sent     int      // the first so many of queue are under way
 	bytes    int      // of queue and of the open chunks
+	given    uint64   // rows
 	appended uint64
 	dups     uint64
 	skips    uint64
@@ -74,6 +78,7 @@ func (w *window) add(b *batch.Batch, from, to int, now time.Time) {
 		l := &w.lanes[at]
 		seq := l.next
 		l.next++
+		w.given++
 		if seq <= l.known {
 			w.skips++
 			if len(l.edges) > 0 && seq >= l.edges[0] {
@@ -83,7 +88,7 @@ func (w *window) add(b *batch.Batch, from, to int, now time.Time) {
 				continue
 			}
 			lastSkipped[at] = i
-			l.skippedSeq = seq
+			l.skippedSeq, l.skippedGiven = seq, w.given
 			continue
 		}
 		size := b.RowBytes(i)
@@ -91,7 +96,7 @@ func (w *window) add(b *batch.Batch, from, to int, now time.Time) {
 			w.seal(at)
 		}
 		if l.open == nil {
-			l.open = &chunk{shard: at, first: seq, rows: l.like.batch(w.schema), since: now}
+			l.open = &chunk{shard: at, first: seq, rows: l.like.batch(w.schema), given: w.given, since: now}
 		}
 		for c, v := range l.open.rows.Cols {
 			v.AppendFrom(b.Cols[c], i)
@@ -113,7 +118,7 @@ func (w *window) add(b *batch.Batch, from, to int, now time.Time) {
 func (w *window) compare(at dataflow.ShardID, seq dataflow.Seq, b *batch.Batch, i int, now time.Time) {
 	l := &w.lanes[at]
 	if l.open == nil {
-		l.open = &chunk{shard: at, first: seq, rows: batch.NewBatch(w.schema), since: now, probe: true}
+		l.open = &chunk{shard: at, first: seq, rows: batch.NewBatch(w.schema), given: w.given, since: now, probe: true}
 	}
 	for c, v := range l.open.rows.Cols {
 		v.AppendFrom(b.Cols[c], i)
@@ -204,7 +209,7 @@ func (w *window) sealAll() {
 		l := &w.lanes[at]
 		w.seal(dataflow.ShardID(at))
 		if l.skipped != nil && l.skippedSeq == l.next-1 {
-			c := &chunk{shard: dataflow.ShardID(at), first: l.skippedSeq, rows: l.skipped, bytes: l.skipped.RowBytes(0), probe: true}
+			c := &chunk{shard: dataflow.ShardID(at), first: l.skippedSeq, rows: l.skipped, bytes: l.skipped.RowBytes(0), given: l.skippedGiven, probe: true}
 			w.bytes += c.bytes
 			w.queue = append(w.queue, c)
 		}
@@ -257,7 +262,7 @@ func (w *window) acknowledge(a *weirv1.AppendResponse) (again bool, err error) {
 			return false, dataflow.Errorf(dataflow.ReasonInternal, "the server knows rows up to %d and says that this overlaps rows %d to %d", last, c.first, c.last())
 		}
 		known := int(last - c.first + 1)
-		rest := &chunk{shard: c.shard, first: last + 1, rows: c.rows.Slice(known, c.rows.N), since: c.since}
+		rest := &chunk{shard: c.shard, first: last + 1, rows: c.rows.Slice(known, c.rows.N), given: c.given, since: c.since}
 		for i := range rest.rows.N {
 			rest.bytes += rest.rows.RowBytes(i)
 		}
@@ -278,6 +283,17 @@ func (w *window) acknowledge(a *weirv1.AppendResponse) (again bool, err error) {
 		w.appended += uint64(c.rows.N)
 	}
 	return false, nil
+}
+
+// reused adds to SEQUENCE_REUSED, which is about the oldest chunk, where its rows are among those that were given: numbers are
+// per shard, and say nothing to who has a file.
+func (w *window) reused(e *dataflow.Error) *dataflow.Error {
+	if e.Reason != dataflow.ReasonSequenceReused || len(w.queue) == 0 {
+		return e
+	}
+	told := *e
+	told.Message = fmt.Sprintf("%s; the first of them is row %d of those given now", e.Message, w.queue[0].given)
+	return &told
 }
 
 // resumable reports whether an OUT_OF_ORDER answer to the oldest chunk names a row that can still be sent.

@@ -24,7 +24,8 @@ func (c *cli) deployCommand() *cobra.Command {
 		Short: "Make a pipeline of a SQL file",
 		Long: `Make a pipeline of a SQL file (- is standard input). The pipeline has the file's name without its extension unless
 --pipeline says otherwise. Streams that the file declares are made when they are missing. Deploying an equal file again
-changes nothing; another program under the same name is refused with the difference.`,
+changes nothing; another program under the same name is refused with the difference, and so are options other than those
+that the pipeline has, which weir pipeline set changes.`,
 		Example: `  weir deploy wordcount.sql
   weir deploy wordcount.sql --set checkpoint.interval='100 ms' --start latest`,
 	}
@@ -141,11 +142,12 @@ func (c *cli) awaitCaughtUp(ctx context.Context, w *weir.Client, name string) (*
 		switch s := p.GetState(); {
 		case s == weirv1.PipelineState_PIPELINE_STATE_FAILED:
 			return nil, dataflow.Errorf(dataflow.ReasonPipelineState, "pipeline %s has failed: %s", name, p.GetFailure().GetMessage()).
-				WithHint("weir pipeline describe %s", name)
+				WithHint("weir pipeline describe %s says how it goes on", name)
+		case s == weirv1.PipelineState_PIPELINE_STATE_STOPPED || s == weirv1.PipelineState_PIPELINE_STATE_STOPPING:
+			return nil, dataflow.Errorf(dataflow.ReasonPipelineState, "pipeline %s is %s and does not catch up", name, stateName(s)).
+				WithHint("weir pipeline resume %s, then wait again", name)
 		case !p.GetCut().GetCatchingUp():
 			return p, nil
-		case s == weirv1.PipelineState_PIPELINE_STATE_STOPPED:
-			return nil, dataflow.Errorf(dataflow.ReasonPipelineState, "pipeline %s is stopped before it has caught up", name)
 		}
 		show.set("catching up: %s behind", rows(p.GetCut().GetBehindRows()))
 		if err := pause.For(ctx, caughtUpPoll); err != nil {

@@ -34,7 +34,8 @@ var errReported = errors.New("already reported")
 // hinted adds to an error what the verb knows of it.
 type hinted struct {
 	err  error
-	hint string
+	hint string // what to do
+	fact string // printed below the message
 }
 
 func (e *hinted) Error() string { return e.err.Error() }
@@ -66,19 +67,34 @@ func exitCode(err error) int {
 	return exitRefused
 }
 
+// remedy is what docs/errors.md says to do, of the reasons for which that is a command or says more than the message.
+func remedy(r dataflow.Reason) string {
+	switch r.Kind() {
+	case dataflow.KindNotFound, dataflow.KindPrecondition, dataflow.KindExists, dataflow.KindCorrupt, dataflow.KindInternal:
+	default:
+		return ""
+	}
+	for _, info := range dataflow.Reasons() {
+		if info.Reason == r && r != dataflow.ReasonRowNotFound { // its cut says it
+			return info.Remedy
+		}
+	}
+	return ""
+}
+
 // report prints an error and returns the exit code.
 func (c *cli) report(ctx context.Context, err error) int {
 	code := exitCode(err)
 	if err == nil || errors.Is(err, errReported) {
 		return code
 	}
-	message, hint := err.Error(), ""
+	message, hint, fact := err.Error(), "", ""
 	var e *dataflow.Error
 	switch {
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
 		message, code = "interrupted", exitTryAgain
 	case errors.As(err, &e):
-		message, hint = e.Message, e.Hint
+		message, hint = fmt.Sprintf("%s: %s", e.Reason, e.Message), e.Hint
 		if e.Reason == dataflow.ReasonUnreachable && strings.Contains(message, "HTTP") {
 			hint = "this looks like the HTTP port; --addr names the gRPC port, 7711 unless the server was told otherwise"
 		}
@@ -88,20 +104,26 @@ func (c *cli) report(ctx context.Context, err error) int {
 	}
 	var h *hinted
 	if errors.As(err, &h) {
-		hint = strings.TrimPrefix(hint+"\n"+h.hint, "\n")
+		hint, fact = strings.Trim(hint+"\n"+h.hint, "\n"), h.fact
+	}
+	if e != nil && hint == "" {
+		hint = remedy(e.Reason)
 	}
 	var u *usageError
 	if errors.As(err, &u) && hint == "" {
 		hint = "weir --help, or --help after a verb"
 	}
 	if u != nil { // mistakes in settings come together, a line each
-		message = strings.ReplaceAll(message, "\n", "\nerror: ")
+		message = strings.ReplaceAll(strings.TrimSpace(message), "\n", "\n       ")
 	}
 	fmt.Fprintf(c.stderr, "error: %s\n", message)
 	if e != nil && len(e.Violations) > 1 {
 		for _, v := range e.Violations {
 			fmt.Fprintf(c.stderr, "  %s: %s\n", v.Field, v.Description)
 		}
+	}
+	if fact != "" {
+		fmt.Fprintf(c.stderr, "       %s\n", fact)
 	}
 	if hint != "" {
 		fmt.Fprintf(c.stderr, "hint: %s\n", strings.ReplaceAll(hint, "\n", "\n      "))

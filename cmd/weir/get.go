@@ -33,7 +33,7 @@ With -o json: {"row":…,"cut":…}. Without such a row it exits with 3, and "ro
 			if c.json() {
 				return errors.Join(c.printAnswer(nil, cut), err)
 			}
-			return dataflow.Errorf(dataflow.ReasonRowNotFound, "%w", err).WithHint("%s", cutLine(cut))
+			return &hinted{err: err, fact: cutLine(cut)}
 		}
 		if err != nil {
 			return err

@@ -40,7 +40,7 @@ func (c *cli) ingestCommand() *cobra.Command {
 
 With --producer NAME the rows count once: run twice, the second run adds nothing; killed in the middle, the next run goes
 on where it was. The file must begin with the same rows as before: the last batches that the server remembers are
-compared, older rows are not. Without a name a second run is a second ingest.
+compared, older rows are not. Without a name a second run is a second ingest: after a broken one, send only the rest.
 
 A server that is away is waited for, for --retry-for. A row that does not fit ends the ingest with its line; the rows
 before it are in the stream. When the input pauses, what was read is sent at once; so is what was read before an
@@ -52,7 +52,8 @@ interrupt.`,
 	choose(cmd, &f.format, "format", "", "", "format of the rows (default: by the file's extension)", "lines", "ndjson", "csv")
 	cmd.Flags().StringVar(&f.column, "column", "", "the TEXT column that lines fill")
 	cmd.Flags().StringVar(&f.producer, "producer", "", "name under which these rows count once")
-	choose(cmd, &f.wait, "wait", "", "", "return when every running pipeline that reads the stream has committed, or processed, the rows", "committed", "processed")
+	choose(cmd, &f.wait, "wait", "", "", "return when every running pipeline that reads the stream has committed, or processed, the rows; says which do not run",
+		"committed", "processed")
 	cmd.Flags().DurationVar(&f.retryFor, "retry-for", weir.DefaultProducerRetryFor, "how long to wait for a server that is away")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		switch {
@@ -113,17 +114,13 @@ func (c *cli) ingest(ctx context.Context, w *weir.Client, stream, file string, f
 			name, rows(s.Appended+s.Duplicates+s.Skipped), f.producer, rows(s.Missing))
 	}
 	if sendErr != nil || closeErr != nil {
-		return ingestFailed(errors.Join(sendErr, closeErr), stream, f, s)
+		broken := &brokenIngest{stream: stream, file: file, format: format, producer: f.producer, stats: s, whole: closeErr == nil}
+		err := errors.Join(sendErr, closeErr)
+		return &hinted{err: err, hint: broken.advice(err)}
 	}
 	if f.wait != "" && p.Token() != "" {
-		show.set("waiting until the rows are %s", f.wait)
-		wait := w.WaitCommitted
-		if f.wait == "processed" {
-			wait = w.WaitProcessed
-		}
-		if _, err := wait(ctx, p.Token()); err != nil {
-			all := fmt.Sprintf("all rows of the input are in stream %s; only the wait for %s has ended", stream, f.wait)
-			return &hinted{err, all}
+		if err := c.awaitRows(ctx, w, show, stream, f.wait, p.Token()); err != nil {
+			return &hinted{err: err, hint: fmt.Sprintf("all rows of the input are in stream %s; only the wait for %s has ended", stream, f.wait)}
 		}
 	}
 	show.done()
@@ -200,22 +197,6 @@ func ingested(stream string, s weir.ProducerStats, took time.Duration) string {
 		text += fmt.Sprintf("; %s %s there already", rows(known), were)
 	}
 	return text
-}
-
-// ingestFailed adds to an error what has become of the rows.
-func ingestFailed(err error, stream string, f ingestFlags, s weir.ProducerStats) error {
-	again := "what was not acknowledged may be there or not; with --producer a second run counts every row once"
-	switch {
-	case dataflow.ReasonOf(err) == dataflow.ReasonSequenceReused:
-		again = fmt.Sprintf("the input must begin with the rows that producer %s sent before; for other rows use another name", f.producer)
-	case f.producer != "":
-		again = fmt.Sprintf("run it again with --producer %s: every row counts once", f.producer)
-	}
-	n, are := s.Appended+s.Duplicates+s.Skipped, "are"
-	if n == 1 {
-		are = "is"
-	}
-	return &hinted{err, fmt.Sprintf("%s %s in stream %s; %s", rows(n), are, stream, again)}
 }
 
 // openInput opens a file; - is standard input. size is 0 when it is not known.

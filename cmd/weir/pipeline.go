@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	weir "github.com/weirdb/weir/clients/go"
+	"github.com/weirdb/weir/dataflow"
 	weirv1 "github.com/weirdb/weir/proto/weir/v1"
 )
 
@@ -67,7 +68,8 @@ func (c *cli) printPipeline(p *weirv1.Pipeline) error {
 	field("state", "%s, incarnation %d, timeline %d", stateName(p.GetState()), p.GetIncarnation(), p.GetTimeline())
 	if f := p.GetFailure(); f != nil && p.GetState() == weirv1.PipelineState_PIPELINE_STATE_FAILED {
 		field("failure", "%s", strings.ReplaceAll(f.GetMessage(), "\n", "\n             "))
-		field("", "at %s; weir pipeline resume %s goes on, with --skip-failed-row without that row", timeText(f.GetAt()), p.GetName())
+		field("", "at %s", timeText(f.GetAt()))
+		field("", "%s", resumeHint(p))
 	}
 	field("cut", "%s", cutLine(p.GetCut()))
 	field("created", "%s", timeText(p.GetCreatedAt()))
@@ -135,15 +137,38 @@ func (c *cli) pipelineStopCommand() *cobra.Command {
 
 func (c *cli) pipelineResumeCommand() *cobra.Command {
 	var skip bool
-	cmd := &cobra.Command{Use: "resume PIPELINE [flags]", Short: "Let a stopped or failed pipeline go on from its last cut"}
+	cmd := &cobra.Command{
+		Use:   "resume PIPELINE [flags]",
+		Short: "Let a stopped or failed pipeline go on from its last cut",
+		Long: `Let a stopped or failed pipeline go on from its last cut. It answers at once: the pipeline is RECOVERING until its tasks
+run. One that failed at a row of a stream fails there again unless --skip-failed-row leaves that row out. One that failed
+at a row of a table goes on after weir pipeline set PIPELINE on_error=skip.`,
+	}
 	cmd.Flags().BoolVar(&skip, "skip-failed-row", false, "leave out the row that it failed at")
 	return c.clientVerb(cmd, cobra.ExactArgs(1), func(ctx context.Context, w *weir.Client, args []string) error {
+		before, err := w.GetPipeline(ctx, args[0])
+		if err != nil {
+			return err
+		}
 		p, err := w.ResumePipeline(ctx, args[0], skip)
 		if err != nil {
 			return err
 		}
+		if note := failsAgain(before, skip); note != "" {
+			fmt.Fprintf(c.stderr, "note: %s\n", note)
+		}
 		return c.printChanged(p)
 	})
+}
+
+// failsAgain says at what a pipeline that is resumed had failed, when nothing has changed since that lets it pass.
+func failsAgain(before *weirv1.Pipeline, skip bool) string {
+	f := before.GetFailure()
+	if before.GetState() != weirv1.PipelineState_PIPELINE_STATE_FAILED || skip || f.GetReason() != string(dataflow.ReasonExpressionFailed) ||
+		before.GetOptions()["on_error"] == "skip" {
+		return ""
+	}
+	return fmt.Sprintf("it had failed: %s\n      %s", f.GetMessage(), resumeHint(before))
 }
 
 func (c *cli) pipelineDeleteCommand() *cobra.Command {

@@ -46,7 +46,7 @@ With -o json: one row per line, then {"cut":…}.`,
 		}
 		r, err := w.Query(ctx, sql, o)
 		if dataflow.ReasonOf(err) == dataflow.ReasonTableNotFound {
-			return &hinted{err, "weir table list names the tables"}
+			return &hinted{err: err, hint: "weir table list"}
 		}
 		if err != nil {
 			return err

@@ -49,7 +49,7 @@ func run(ctx context.Context, e *environment, args []string) int {
 	root.SetErr(e.stderr)
 	err := root.ExecuteContext(ctx)
 	if err != nil && !c.started {
-		err = usage(err)
+		err = usage(unknownCommand(err))
 	}
 	return c.report(ctx, err)
 }
@@ -85,9 +85,9 @@ Exit codes: 0 done, 1 refused, 2 wrong usage, 3 not found, 4 try again (unreacha
 
 // verb completes a command: exact arguments, and a body that marks the invocation as begun.
 func (c *cli) verb(cmd *cobra.Command, args cobra.PositionalArgs, body func(ctx context.Context, args []string) error) *cobra.Command {
-	cmd.Args = func(cmd *cobra.Command, given []string) error {
-		if err := args(cmd, given); err != nil {
-			return usagef("weir takes this as: %s; %d arguments were given", cmd.UseLine(), len(given))
+	cmd.Args = func(cmd *cobra.Command, list []string) error {
+		if err := args(cmd, list); err != nil {
+			return usagef("weir takes this as: %s; %s", cmd.UseLine(), given(len(list)))
 		}
 		return nil
 	}

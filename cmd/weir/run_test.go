@@ -78,7 +78,7 @@ func TestExitCodesFollowTheKindOfTheError(t *testing.T) {
 	}
 	for err, want := range map[error]int{
 		nil: exitOK, usagef("x"): exitUsage, context.DeadlineExceeded: exitTryAgain, io.ErrUnexpectedEOF: exitRefused,
-		&hinted{usagef("x"), "y"}: exitUsage,
+		&hinted{err: usagef("x"), hint: "y"}: exitUsage,
 	} {
 		if got := exitCode(err); got != want {
 			t.Errorf("%v: %d, want %d", err, got, want)
@@ -91,8 +91,8 @@ func TestErrorsArePrintedWithTheirHintsAndViolations(t *testing.T) {
 	c := &cli{environment: e}
 	bad := dataflow.Errorf(dataflow.ReasonRowInvalid, "rows[0].a: wrong (and 1 more)").WithHint("mend them")
 	bad.Violations = []dataflow.Violation{{Field: "rows[0].a", Description: "wrong"}, {Field: "rows[1].b", Description: "too"}}
-	c.report(context.Background(), &hinted{bad, "nothing was written"})
-	want := "error: rows[0].a: wrong (and 1 more)\n  rows[0].a: wrong\n  rows[1].b: too\nhint: mend them\n      nothing was written\n"
+	c.report(context.Background(), &hinted{err: bad, hint: "nothing was written", fact: "as of now"})
+	want := "error: ROW_INVALID: rows[0].a: wrong (and 1 more)\n  rows[0].a: wrong\n  rows[1].b: too\n       as of now\nhint: mend them\n      nothing was written\n"
 	if stderr.String() != want {
 		t.Errorf("got\n%swant\n%s", stderr, want)
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,8 +20,9 @@ func (c *cli) serverCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "server [flags]",
 		Short: "Run a node",
-		Long: `Run a node until it is interrupted, by SIGINT, SIGTERM or SIGHUP. The first signal lets calls under way end and closes the data directory; a second
-one ends the process at once, which loses nothing that was acknowledged.
+		Long: `Run a node until it is interrupted, by SIGINT, SIGTERM or SIGHUP. The first signal lets
+calls under way end and closes the data directory; a second one ends the process at once, which loses nothing that was
+acknowledged.
 
 Each setting is a flag, an environment variable (--data-dir is WEIR_SERVER_DATA_DIR) or a line of the YAML file that
 --config names (data-dir: …); a flag wins over the environment, the environment over the file.`,
@@ -51,7 +54,15 @@ Each setting is a flag, an environment variable (--data-dir is WEIR_SERVER_DATA_
 func runNode(ctx context.Context, cfg node.Config) error {
 	n, err := node.Open(ctx, cfg)
 	if err != nil {
-		return fmt.Errorf("start the node: %w", err)
+		err = fmt.Errorf("start the node: %w", err)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			flag := "--grpc-addr"
+			if strings.Contains(err.Error(), "listen for HTTP") {
+				flag = "--http-addr"
+			}
+			return &hinted{err: err, hint: "stop what listens there, or choose another port with " + flag}
+		}
+		return err
 	}
 	err = n.Run(ctx)
 	cfg.Logger.Info("stopping", slog.String("data", cfg.DataDir))

@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -68,14 +69,14 @@ func (c *cli) printStream(d *weirv1.DescribeStreamResponse) error {
 	s := d.GetStream()
 	var b strings.Builder
 	field := func(name, format string, args ...any) {
-		fmt.Fprintf(&b, "%-12s %s\n", name, fmt.Sprintf(format, args...))
+		fmt.Fprintf(&b, "%-15s %s\n", name, fmt.Sprintf(format, args...)) // as long as retention.grace
 	}
 	field("stream", "%s %s", s.GetName(), columnsText(s.GetColumns()))
 	if len(s.GetPartitionBy()) > 0 {
 		field("partition by", "%s", strings.Join(s.GetPartitionBy(), ", "))
 	}
 	for _, k := range slices.Sorted(maps.Keys(s.GetOptions())) {
-		field(k, "%s", s.GetOptions()[k])
+		field(k, "%s", wholeUnits(k, s.GetOptions()[k]))
 	}
 	field("sealed", "%s", yesNo(s.GetSealed()))
 	field("created", "%s", timeText(s.GetCreatedAt()))
@@ -97,6 +98,20 @@ func (c *cli) printStream(d *weirv1.DescribeStreamResponse) error {
 		}
 	}
 	return t.flush()
+}
+
+// wholeUnits writes a number of bytes in the largest unit that it is a multiple of, as one would set it.
+func wholeUnits(option, value string) string {
+	n, err := strconv.ParseUint(value, 10, 63)
+	if option != "max_bytes" || err != nil {
+		return value
+	}
+	for _, u := range byteUnits {
+		if size := uint64(u.size); size%1024 == 0 && n >= size && n%size == 0 {
+			return fmt.Sprintf("%d %s", n/size, u.name)
+		}
+	}
+	return value
 }
 
 func (c *cli) streamReadCommand() *cobra.Command {

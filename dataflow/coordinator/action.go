@@ -31,7 +31,7 @@ type (
 		Fence bool
 	}
 
-	// InjectBarrier: tell the sources of the incarnation to inject the barrier. Each shard answers with Ack or Declined.
+	// InjectBarrier: tell the sources of the incarnation to inject the barrier. Each shard answers with Ack.
 	InjectBarrier struct {
 		Incarnation dataflow.Incarnation
 		Checkpoint  dataflow.CheckpointID

@@ -62,9 +62,14 @@ func (m *Machine) interval() time.Duration {
 	return i
 }
 
-// periodicAt is when the next periodic attempt is due.
+// periodicAt is when the next periodic attempt is due. Like the interval, checkpoint.min_pause holds no longer than
+// PressureInterval back what frees room.
 func (m *Machine) periodicAt() int64 {
-	return max(m.lastAt+m.interval().Microseconds(), m.pausedTo)
+	paused := m.pausedTo
+	if m.pressed {
+		paused = min(paused, m.lastAt+PressureInterval.Microseconds())
+	}
+	return max(m.lastAt+m.interval().Microseconds(), paused)
 }
 
 // triggerRequested queues a waiter for the next attempt: one that is under way injected its barrier before the request.

@@ -66,15 +66,6 @@ type (
 		Positions   dataflow.Positions // of the shard's sources at the barrier
 	}
 
-	// Declined says that a shard cannot complete an attempt, though its tasks go on. The workers of this version send none:
-	// what a shard's log does not take at once they send again, and the attempt's timeout bounds that.
-	Declined struct {
-		Incarnation dataflow.Incarnation
-		Checkpoint  dataflow.CheckpointID
-		Shard       dataflow.ShardID
-		Cause       string
-	}
-
 	// TaskFailed says that a task ended. With Permanent set a restart would meet the same end (a row makes an expression
 	// fail, positions expired): the pipeline fails. Otherwise it is restarted.
 	TaskFailed struct {
@@ -134,7 +125,6 @@ func (Dirty) event()            {}
 func (RoomWanted) event()       {}
 func (TriggerRequested) event() {}
 func (Ack) event()              {}
-func (Declined) event()         {}
 func (TaskFailed) event()       {}
 func (TasksStarted) event()     {}
 func (TasksStopped) event()     {}
@@ -174,9 +164,6 @@ func (e Ack) String() string {
 		s += fmt.Sprintf(" skipped %d", e.Skipped)
 	}
 	return s
-}
-func (e Declined) String() string {
-	return fmt.Sprintf("shard %d declines %d i%d: %s", e.Shard, e.Checkpoint, e.Incarnation, e.Cause)
 }
 func (e TaskFailed) String() string {
 	kind := "transient"

@@ -21,7 +21,7 @@ const (
 	// nothing: the rows are read again after a resume.
 	StopTimeout = time.Minute
 	// PressureInterval is the longest time between two checkpoints while a stream refuses rows because the pipeline's newest
-	// cut holds them, whatever checkpoint.interval says. Why not shorter: the barriers would slow a pipeline that has to
+	// cut holds them, whatever checkpoint.interval and checkpoint.min_pause say. Why not shorter: the barriers would slow a pipeline that has to
 	// catch up. Why not longer: senders wait for it.
 	PressureInterval = time.Second
 	// MaxWaiters bounds the requests that wait for the next attempt.
@@ -124,8 +124,6 @@ func (m *Machine) Step(now int64, ev Event) []Action {
 		m.triggerRequested(e.Waiter)
 	case Ack:
 		m.ack(e)
-	case Declined:
-		m.declined(e)
 	case TaskFailed:
 		m.taskFailed(e)
 	case TasksStarted:

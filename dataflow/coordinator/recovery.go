@@ -1,10 +1,6 @@
 package coordinator
 
-import (
-	"fmt"
-
-	"github.com/weirdb/weir/dataflow"
-)
+import "github.com/weirdb/weir/dataflow"
 
 // recover ends the current incarnation: its tasks are stopped, the next one is proposed at once, so that readers see
 // RECOVERING, and its tasks start after the delay (µs).
@@ -182,10 +178,4 @@ func (m *Machine) resumed() {
 		return
 	}
 	m.recover("resumed", 0)
-}
-
-func (m *Machine) declined(e Declined) {
-	if m.isCurrent(e.Incarnation, e.Checkpoint) {
-		m.attemptFailed(fmt.Sprintf("shard %d: %s", e.Shard, e.Cause))
-	}
 }

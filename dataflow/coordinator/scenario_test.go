@@ -122,9 +122,6 @@ func (s *scenario) parse(t *testing.T, d *datadriven.TestData, line string) (tim
 		return at, coordinator.Ack{Incarnation: inc, Checkpoint: dataflow.CheckpointID(num("n")), Shard: shard,
 			Seq: dataflow.DeltaSeq(num("seq")), Index: dataflow.LogIndex(num("seq") * 10), Skipped: uint64(num("skipped")),
 			Positions: dataflow.Positions{{Stream: 1, Shard: shard}: dataflow.Offset(num("pos"))}}
-	case "declined":
-		return at, coordinator.Declined{Incarnation: inc, Checkpoint: dataflow.CheckpointID(num("n")),
-			Shard: dataflow.ShardID(num("shard")), Cause: "the shard's log is overloaded"}
 	case "task-failed":
 		return at, coordinator.TaskFailed{Incarnation: inc, Failure: dataflow.PipelineFailure{
 			Reason: dataflow.ReasonInternal, Message: "connection lost"}}

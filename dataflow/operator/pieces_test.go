@@ -20,6 +20,10 @@ import (
 	"github.com/weirdb/weir/dataflow/sql"
 )
 
+// sixHundred is a text of 600 bytes.
+const sixHundred = hundred + hundred + hundred + hundred + hundred + hundred
+const hundred = "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789"
+
 // hungry are views whose expressions make much of little. Some rows of some of them fail.
 const hungry = `
 CREATE STREAM s (k TEXT, n BIGINT);
@@ -33,6 +37,10 @@ CREATE MATERIALIZED VIEW kept AS
 CREATE MATERIALIZED VIEW digits AS SELECT length((repeat('9', n / 64)::numeric * 1.5 + 1)::text) AS l, count(*) AS c FROM s GROUP BY l;
 CREATE MATERIALIZED VIEW chosen AS
   SELECT length(CASE WHEN n % 2 = 0 THEN repeat(k, n) ELSE coalesce(nullif(repeat(k, n / 2), k), greatest(k, repeat('z', n))) END) AS l, count(*) AS c FROM s GROUP BY l;
+CREATE MATERIALIZED VIEW few AS
+  SELECT w, max(left(upper(k), 9)) AS a, max(left(lower(k), 9)) AS b, max(left(lower(upper(lower(upper(k)))), 9)) AS c,
+    max(left(upper(lower(upper(lower(k)))), 9)) AS d, max(left(CASE WHEN n > 0 THEN upper(lower(k)) END, 9)) AS e, max('` + sixHundred + `') AS z, count(*) AS n
+  FROM s, UNNEST(string_to_array(repeat('b,', n / 4) || 'a', ',')) AS t(w) WHERE w = 'a' GROUP BY w;
 CREATE MATERIALIZED VIEW constant AS SELECT 'the same text for every row, which a batch holds once per row' || k AS t, count(*) AS c FROM s GROUP BY t;
 `
 
@@ -55,6 +63,9 @@ func hungryRows(r *rand.Rand) *batch.Batch {
 		k := strings.Repeat("q", 1+r.IntN(12))
 		if r.IntN(8) == 0 {
 			k = strings.Repeat("long ", 20+r.IntN(40))
+		}
+		if r.IntN(8) == 0 {
+			k = "Ä" + k
 		}
 		n := int64(r.IntN(400))
 		if r.IntN(3) == 0 {
@@ -178,6 +189,23 @@ func TestARowThatTakesTooMuchMemoryFailsByItself(t *testing.T) {
 		o := foldCut(t, p.Stages[i], b, sizes)
 		if len(o.failed) != 1 || !strings.Contains(o.failed[1], "values made of this row take more than") {
 			t.Errorf("batches of %v: failures %v", sizes, o.failed)
+		}
+	}
+}
+
+func TestRowsThatWereFilteredOutCostNothingWhateverTheirNeighboursAre(t *testing.T) {
+	p := hungryPlan(t)
+	i := slices.IndexFunc(p.Stages, func(s *plan.Stage) bool { return s.Name == "few" })
+	for _, neighbour := range []string{"e", "é"} {
+		b := batch.NewBatch(dataflow.Schema{{Name: "k", Type: text}, {Name: "n", Type: bigint}})
+		for _, k := range []string{strings.Repeat("k", 1000), neighbour} {
+			b.AppendRow(dataflow.Row{dataflow.Text(k), dataflow.BigInt(36_000)}) // 9,001 elements, of which one is kept
+		}
+		b.Cols[1].Ints[1] = 3
+		for _, sizes := range [][]int{{2}, {1, 1}} {
+			if o := foldCut(t, p.Stages[i], b, sizes); len(o.failed) != 0 || len(o.state) != 1 {
+				t.Errorf("beside %s, batches of %v: %d keys, failures %v", neighbour, sizes, len(o.state), o.failed)
+			}
 		}
 	}
 }

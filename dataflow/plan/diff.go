@@ -8,17 +8,16 @@ import (
 )
 
 // Fingerprint returns a short text that is equal for equal plans: deploying a file whose plan has the fingerprint of the
-// running one changes nothing. Comments, layout and names of subqueries do not count; options do.
+// running one is the same program. Comments, layout and names of subqueries do not count, nor do options: a pipeline can
+// change them, so they are compared with those that it has.
 func Fingerprint(p *Plan) string {
-	sum := sha256.Sum256([]byte(Explain(p)))
+	sum := sha256.Sum256([]byte(explainProgram(p)))
 	return hex.EncodeToString(sum[:16])
 }
 
-// Diff says how new differs from old, a sentence per option, stream and view. It is empty for equal plans.
+// Diff says how new differs from old, a sentence per stream and view. It is empty for the same program.
 func Diff(old, new *Plan) []string {
-	var out []string
-	out = append(out, diffOptions(old.Options, new.Options)...)
-	out = append(out, diffStreams(old, new)...)
+	out := diffStreams(old, new)
 	for _, s := range new.Tables() {
 		was, ok := old.Table(s.Name)
 		if !ok {
@@ -32,33 +31,8 @@ func Diff(old, new *Plan) []string {
 			out = append(out, fmt.Sprintf("materialized view %s is gone", s.Name))
 		}
 	}
-	if len(out) == 0 && Explain(old) != Explain(new) {
+	if len(out) == 0 && explainProgram(old) != explainProgram(new) {
 		out = append(out, "the order of the views differs")
-	}
-	return out
-}
-
-func diffOptions(old, new []Option) []string {
-	values := func(list []Option) map[string]string {
-		m := make(map[string]string)
-		for _, o := range list {
-			m[o.Name] = o.Value
-		}
-		return m
-	}
-	was, is := values(old), values(new)
-	var out []string
-	for _, o := range new {
-		if v, ok := was[o.Name]; !ok {
-			out = append(out, fmt.Sprintf("option %s = %s is new (weir pipeline set changes options of a running pipeline)", o.Name, quoted(o.Value)))
-		} else if v != o.Value {
-			out = append(out, fmt.Sprintf("option %s: %s was %s (weir pipeline set changes options of a running pipeline)", o.Name, quoted(o.Value), quoted(v)))
-		}
-	}
-	for _, o := range old {
-		if _, ok := is[o.Name]; !ok {
-			out = append(out, fmt.Sprintf("option %s is gone", o.Name))
-		}
 	}
 	return out
 }

@@ -15,6 +15,12 @@ func Explain(p *Plan) string {
 	for _, o := range p.Options {
 		fmt.Fprintf(&b, "set %s = %s\n", o.Name, quoted(o.Value))
 	}
+	return b.String() + explainProgram(p)
+}
+
+// explainProgram is Explain without the options, which a pipeline can change while it runs.
+func explainProgram(p *Plan) string {
+	var b strings.Builder
 	for _, s := range p.Declared {
 		b.WriteString("declare " + explainStream(s) + "\n")
 	}

@@ -11,6 +11,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/internal/vfs"
@@ -340,4 +343,46 @@ func TestAFileOfTheStoreThatWasCutShortIsCorruptAtOpen(t *testing.T) {
 	}
 	_, err = OpenReplica(Config{FS: fs, Dir: testDir, Shard: testShard, Logger: quiet()})
 	wantReason(t, err, dataflow.ReasonCorrupt)
+}
+
+// TestCompactionsBeginByThemselves, one after another: the scheduler is Pebble's own without a part of it, by a constructor
+// that Pebble has for its tests.
+func TestCompactionsBeginByThemselves(t *testing.T) {
+	cfg := Config{FS: vfs.NewCrashableMem(), Dir: testDir, Logger: quiet()}
+	opts := storeOptions(&cfg, newFailure(cfg.Logger))
+	opts.L0StopWritesThreshold = 1000 // writes do not wait for compactions
+	compacted := make(chan struct{}, 1000)
+	opts.EventListener.CompactionEnd = func(info pebble.CompactionInfo) {
+		if len(info.Input) > 0 && info.Reason != "move" { // a file that only moves is not compacted
+			compacted <- struct{}{}
+		}
+	}
+	db, err := pebble.Open(testDir, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for i, n := 0, 0; n < 3; i++ {
+		for _, key := range []string{"a", "m", "z"} { // all files overlap
+			if err := db.Set([]byte(key), []byte{byte(i)}, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := db.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		if i%100 < 99 {
+			continue
+		}
+		select {
+		case <-compacted:
+			n++
+		case <-time.After(30 * time.Second):
+			t.Fatalf("%d compactions of %d files", n, i+1)
+		}
+	}
 }

@@ -245,16 +245,27 @@ func (r *Replica) View(pipeline dataflow.PipelineUID, id dataflow.CheckpointID) 
 	return v, nil
 }
 
-// Await is View, but waits until the cut is here, or the context ends.
-func (r *Replica) Await(ctx context.Context, pipeline dataflow.PipelineUID, id dataflow.CheckpointID) (*View, error) {
+// Await is View, but waits until the cut is here, or the context ends. A replica that has been told nothing of a pipeline
+// does not hear either that it was deleted: deleted says so, and a channel that is closed when its answer may have changed
+// after the call. Await then returns PIPELINE_NOT_FOUND. It may be nil.
+func (r *Replica) Await(ctx context.Context, pipeline dataflow.PipelineUID, id dataflow.CheckpointID, deleted func() (bool, <-chan struct{})) (*View, error) {
 	for {
 		changed := r.Changed()
 		v, err := r.View(pipeline, id)
 		if dataflow.ReasonOf(err) != dataflow.ReasonNoCommittedCheckpoint {
 			return v, err
 		}
+		var look <-chan struct{}
+		if deleted != nil {
+			gone, changed := deleted()
+			if gone {
+				return nil, errDropped(pipeline)
+			}
+			look = changed
+		}
 		select {
 		case <-changed:
+		case <-look:
 		case <-ctx.Done():
 			return nil, errors.Join(err, ctx.Err())
 		case <-r.store.fail.done:

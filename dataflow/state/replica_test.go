@@ -70,7 +70,7 @@ func TestAwaitReturnsWhenTheDeltaComes(t *testing.T) {
 	}
 	got := make(chan error, 1)
 	go func() {
-		v, err := r.Await(context.Background(), uid, 1)
+		v, err := r.Await(context.Background(), uid, 1, nil)
 		if err == nil {
 			v.Release()
 		}
@@ -82,7 +82,7 @@ func TestAwaitReturnsWhenTheDeltaComes(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := r.Await(ctx, uid, 2); !errors.Is(err, context.Canceled) {
+	if _, err := r.Await(ctx, uid, 2, nil); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
 }

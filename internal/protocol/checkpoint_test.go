@@ -618,12 +618,6 @@ func (w *world) barrier(s dataflow.ShardID, i dataflow.Incarnation, n dataflow.C
 		w.acks[ackKey{i, n, s}] = ack
 	}
 	for _, l := range append([]*leader{w.leader}, w.zombies...) {
-		if w.chance(2) {
-			w.send("decline", func() {
-				w.feed(l, coordinator.Declined{Incarnation: i, Checkpoint: n, Shard: s, Cause: "overloaded"})
-			})
-			continue
-		}
 		w.unreliable(fmt.Sprintf("to leader %d: %s", l.name, ack), func() { w.feed(l, ack) })
 	}
 }

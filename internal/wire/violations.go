@@ -46,7 +46,11 @@ func (v *violations) err() error {
 	first := v.list[0]
 	e := dataflow.Errorf(dataflow.ReasonRowInvalid, "%s: %s", first.Field, first.Description)
 	if v.total > 1 {
-		e = dataflow.Errorf(dataflow.ReasonRowInvalid, "%s: %s (and %d more)", first.Field, first.Description, v.total-1)
+		do := "do"
+		if v.total == 2 {
+			do = "does"
+		}
+		e = dataflow.Errorf(dataflow.ReasonRowInvalid, "%s: %s; and %d more %s not fit", first.Field, first.Description, v.total-1, do)
 	}
 	e.Violations = v.list
 	return e

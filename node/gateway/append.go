@@ -2,8 +2,11 @@ package gateway
 
 import (
 	"bytes"
+	"encoding/json"
 	"io"
 	"net/http"
+
+	"google.golang.org/grpc/status"
 
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/internal/wire"
@@ -37,14 +40,35 @@ func (g *Gateway) append(w http.ResponseWriter, r *http.Request, path map[string
 		Stream: path["stream"], JsonRows: body, IdempotencyKey: r.Header.Get("Idempotency-Key"), PreviousToken: previous,
 	})
 	if err != nil {
-		writeError(w, err, 0)
+		writeError(w, enveloped(err, body), 0)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	send(w, append(wire.AppendJSON(nil, m), '\n'))
 }
 
+// bodyIsRows says what the body of an append is.
+const bodyIsRows = `send a row as {"column": value}, several as one such object per line, or as a JSON array of them`
+
 func noRows() error {
-	return dataflow.Errorf(dataflow.ReasonRequestInvalid, "the body is empty: an append needs at least one row").
-		WithHint(`send a row as {"column": value}, several as one such object per line, or as a JSON array of them`)
+	return dataflow.Errorf(dataflow.ReasonRequestInvalid, "the body is empty: an append needs at least one row").WithHint(bodyIsRows)
+}
+
+// enveloped adds to the refusal of rows that the body is the rows themselves, when it is one object with a list or an object in
+// its only member, as other services want it. No column has such a value.
+func enveloped(err error, body []byte) error {
+	e, _, ours := wire.ErrorOf(status.Convert(err).Proto())
+	if !ours || e.Reason != dataflow.ReasonRowInvalid || e.Hint != "" {
+		return err
+	}
+	var members map[string]json.RawMessage
+	if json.Unmarshal(body, &members) != nil || len(members) != 1 {
+		return err
+	}
+	for _, value := range members {
+		if value[0] == '[' || value[0] == '{' {
+			return e.WithHint("the body is the rows, without an envelope: %s", bodyIsRows)
+		}
+	}
+	return err
 }

@@ -377,6 +377,13 @@ func TestAnAppendWithoutRowsSaysWhatToSend(t *testing.T) {
 	}
 }
 
+func TestAnEnvelopeAroundRowsIsToldOfTheBodysForm(t *testing.T) {
+	h := start(t)
+	for _, body := range []string{`{"rows":[{"line":"a"}]}`, `{"row":{"line":"a"}}`} {
+		h.refused(h.post("/v1/streams/lines/rows", body), 400, dataflow.ReasonRowInvalid, "without an envelope")
+	}
+}
+
 func TestURLsThatAreNotUTF8AreRefused(t *testing.T) {
 	h := start(t)
 	for _, path := range []string{

@@ -4,61 +4,112 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"unicode/utf16"
+	"unicode/utf8"
 )
 
+// maxPlace is how many bytes of a place in a body an error names: a body can nest thousands of levels deep.
+const maxPlace = 120
+
 // refuseSurrogates refuses a JSON text with half of a surrogate pair, which stands for no character: encoding/json
-// would put U+FFFD in its place, and another key would be looked up than the one that was sent.
+// would put U+FFFD in its place, and another key would be looked up than the one that was sent. What does not parse is
+// left to those who read it.
 func refuseSurrogates(body []byte) error {
-	if !bytes.Contains(bytes.ToLower(body), []byte(`\ud`)) {
+	at, found := loneSurrogate(body)
+	if !found || !json.Valid(body) {
 		return nil
 	}
-	if at, found := loneSurrogate("", body); found {
-		return errors.New(at + ": half of a surrogate pair stands for no character; send the text as UTF-8, or both halves")
+	place := placeOf(body, at)
+	if place != "" {
+		place += ": "
 	}
-	return nil
+	return errors.New(place + "half of a surrogate pair stands for no character; send the text as UTF-8, or both halves")
 }
 
-// loneSurrogate returns where in a JSON value the first string with half of a surrogate pair stands, such as keys[3][0].
-// What does not parse is left to those who read it.
-func loneSurrogate(at string, raw json.RawMessage) (string, bool) {
-	raw = bytes.TrimSpace(raw)
-	if len(raw) == 0 {
-		return "", false
+// loneSurrogate returns where in a JSON text the first string with half of a surrogate pair begins. It reads each byte
+// once, however deep the text nests: a request must not cost more than its length.
+func loneSurrogate(body []byte) (at int, found bool) {
+	for i := 0; ; {
+		quote := bytes.IndexByte(body[i:], '"')
+		if quote < 0 {
+			return 0, false
+		}
+		i += quote
+		end := stringEnd(body, i)
+		if halfPair(body[i:end]) {
+			return i, true
+		}
+		i = end
 	}
-	switch raw[0] {
-	case '"':
-		return at, halfPair(raw)
-	case '[':
-		var elems []json.RawMessage
-		if json.Unmarshal(raw, &elems) != nil {
-			return "", false
-		}
-		for i, e := range elems {
-			if where, found := loneSurrogate(fmt.Sprintf("%s[%d]", at, i), e); found {
-				return where, true
-			}
-		}
-	case '{':
-		var members map[string]json.RawMessage
-		if json.Unmarshal(raw, &members) != nil {
-			return "", false
-		}
-		for _, name := range slices.Sorted(maps.Keys(members)) {
-			where := name
-			if at != "" {
-				where = at + "." + name
-			}
-			if where, found := loneSurrogate(where, members[name]); found {
-				return where, true
-			}
+}
+
+// stringEnd returns where the JSON string that begins at i ends, behind its closing quote.
+func stringEnd(body []byte, i int) int {
+	for i++; i < len(body); i++ {
+		switch body[i] {
+		case '\\':
+			i++
+		case '"':
+			return i + 1
 		}
 	}
-	return "", false
+	return len(body)
+}
+
+// placeOf names the place of the string that begins at byte at of valid JSON, such as keys[3][0]; that of a member's name
+// is its object's.
+func placeOf(body []byte, at int) string {
+	type level struct {
+		name  string // of the member, in an object
+		index int    // of the element, in an array; -1 in an object
+	}
+	var levels []level
+	named := false // the innermost object's member has its name
+	for i := 0; i < at; {
+		top := len(levels) - 1
+		switch body[i] {
+		case '{':
+			levels, named = append(levels, level{index: -1}), false
+		case '[':
+			levels = append(levels, level{})
+		case '}', ']':
+			levels = levels[:top]
+		case ',':
+			if levels[top].index >= 0 {
+				levels[top].index++
+			} else {
+				levels[top].name, named = "", false
+			}
+		case '"':
+			end := stringEnd(body, i)
+			if levels[top].index < 0 && !named {
+				named = json.Unmarshal(body[i:end], &levels[top].name) == nil
+			}
+			i = end
+			continue
+		}
+		i++
+	}
+	var place []byte
+	for _, l := range levels {
+		switch {
+		case l.index >= 0:
+			place = strconv.AppendInt(append(place, '['), int64(l.index), 10)
+			place = append(place, ']')
+		case l.name != "" && len(place) > 0:
+			place = append(append(place, '.'), l.name...)
+		default:
+			place = append(place, l.name...)
+		}
+		if n := maxPlace; len(place) > n {
+			for !utf8.RuneStart(place[n]) {
+				n--
+			}
+			return string(place[:n]) + "…"
+		}
+	}
+	return string(place)
 }
 
 // halfPair reports whether a JSON string escapes half of a surrogate pair.

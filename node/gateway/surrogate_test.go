@@ -16,8 +16,15 @@ func TestHalfOfASurrogatePairIsRefusedWhereItStands(t *testing.T) {
 		{table + ":batchGet", `{"keys":[["\\\uDC00"]]}`, "keys[0][0]: half"},
 		{"/v1/query", `{"sql":"SELECT '\udfff' FROM p.counts"}`, "sql: half"},
 		{"/v1/pipelines", `{"pipeline":"q","sql":"\ud800"}`, "sql: half"},
+		{"/v1/pipelines", `{"a":{"b\"":[{},"x",{"c":1,"d":"\ud800"}]}}`, `a.b"[2].d: half`},
+		{"/v1/query", `{"a":{"\ud800":1}}`, "a: half"},
+		{"/v1/query", `{"sql":"x","\ud800":1}`, "half"},
+		{"/v1/query", strings.Repeat("[", 200) + `"\ud800"` + strings.Repeat("]", 200), strings.Repeat("[0]", 40) + "…: half"},
 	} {
 		h.refused(h.post(c.path, c.body), 400, dataflow.ReasonRequestInvalid, c.where)
+	}
+	for _, body := range []string{`{"sql":"\ud800"`, `{"sql":"\ud800`, `{"sql":"\ud800\`, `]"\ud800"`} {
+		h.refused(h.post("/v1/query", body), 400, dataflow.ReasonRequestInvalid, "the body is not the JSON of this request")
 	}
 	for _, body := range []string{`{"keys":[["\ud83d\ude00"]]}`, `{"keys":[["\\ud800"]]}`} {
 		if a := h.post(table+":batchGet", body); a.status != 200 {

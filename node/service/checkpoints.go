@@ -48,12 +48,20 @@ func (s *Service) GetCheckpoint(_ context.Context, pipeline string, id dataflow.
 	return checkpointOf(p, c), nil
 }
 
-// coverWait is how long a triggered checkpoint waits for the tasks to read what was appended before. Longer than a start of
-// the tasks takes; not for ever, because a pipeline that is far behind can be checkpointed where it is.
+// coverWait is how long a triggered checkpoint waits for the tasks to read what was appended before: at most half of the time
+// that the caller has, so that the checkpoint itself has the other half. Longer than a start of the tasks takes; not for ever,
+// because a pipeline that is far behind can be checkpointed where it is.
 const coverWait = 10 * time.Second
 
+func coverTime(ctx context.Context) time.Duration {
+	if deadline, ok := ctx.Deadline(); ok {
+		return min(coverWait, time.Until(deadline)/2)
+	}
+	return coverWait
+}
+
 // TriggerCheckpoint asks the coordinator for a checkpoint. With wait it returns one that covers everything appended before
-// the call, unless the tasks take longer than coverWait to read that.
+// the call, unless the tasks take longer than coverTime to read that.
 func (s *Service) TriggerCheckpoint(ctx context.Context, pipeline string, wait bool) (*api.Checkpoint, error) {
 	p, err := s.cfg.Meta.State().Pipeline(pipeline)
 	if err != nil {
@@ -67,7 +75,7 @@ func (s *Service) TriggerCheckpoint(ctx context.Context, pipeline string, wait b
 		return nil, s.cfg.Leader.Request(ctx, p.UID)
 	}
 	want := s.cfg.Worker.Ends(p.Reads)
-	cover, cancel := context.WithTimeout(ctx, coverWait)
+	cover, cancel := context.WithTimeout(ctx, coverTime(ctx))
 	defer cancel()
 	for {
 		if _, err := s.cfg.Queries.WaitProcessed(cover, pipeline, want); err != nil && dataflow.ReasonOf(err) != dataflow.ReasonTokenNotReached {

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -47,7 +48,7 @@ func (s *Service) WaitToken(ctx context.Context, w api.TokenWait) ([]dataflow.Cu
 		if !p.State.Active() && !p.Newest().Positions.Covers(want) {
 			// These rows are perhaps what it failed at: to say nothing would sound like a yes.
 			return nil, dataflow.Errorf(dataflow.ReasonPipelineState, "pipeline %s reads the stream and is %s: it has not taken the rows up to the token", p.Name, p.State).
-				WithHint("weir pipeline describe %s says why; resume it, or wait for other pipelines by name", p.Name).WithMeta("pipeline", p.Name)
+				WithHint("weir pipeline describe %s says why, and how it goes on; or wait for other pipelines by name", p.Name).WithMeta("pipeline", p.Name)
 		}
 		var cut dataflow.Cut
 		var err error
@@ -57,11 +58,21 @@ func (s *Service) WaitToken(ctx context.Context, w api.TokenWait) ([]dataflow.Cu
 			cut, err = s.cfg.Queries.WaitCommitted(ctx, p.Name, want)
 		}
 		if err != nil {
-			return nil, err
+			return nil, heldUp(err, p, w.Processed)
 		}
 		cuts = append(cuts, cut)
 	}
 	return cuts, nil
+}
+
+// heldUp adds to TOKEN_NOT_REACHED that the pipeline commits nothing by itself, if that is so.
+func heldUp(err error, p *meta.Pipeline, processed bool) error {
+	var e *dataflow.Error
+	if processed || p.Options.Interval > 0 || !errors.As(err, &e) || e.Reason != dataflow.ReasonTokenNotReached {
+		return err
+	}
+	told := *e
+	return told.WithHint("pipeline %[1]s makes no checkpoints by itself (checkpoint.interval = 'off'): weir checkpoint trigger %[1]s", p.Name)
 }
 
 // Status shows the group as this node sees it.

@@ -59,6 +59,33 @@ func TestAStoppedPipelineHasCommittedWhatItReadAndGoesOnFromThere(t *testing.T) 
 	}
 }
 
+func TestAFailureAtARowOfATableSaysWhatLetsThePipelineGoOn(t *testing.T) {
+	n := nodetest.Open(t, nodetest.Options{})
+	n.Deploy("p", `SET checkpoint.interval = 'off';
+CREATE STREAM s (k TEXT, a BIGINT);
+CREATE MATERIALIZED VIEW sums AS SELECT k, sum(a) AS a FROM s GROUP BY k;
+CREATE MATERIALIZED VIEW shares AS SELECT 100 / a AS share, count(*) AS n FROM sums GROUP BY 100 / a;`)
+	token := n.Append("s", `{"k":"x","a":0}`)
+	n.WaitState("p", weirv1.PipelineState_PIPELINE_STATE_FAILED)
+	_, err := n.Pipelines().ResumePipeline(t.Context(), &weirv1.ResumePipelineRequest{Pipeline: "p", SkipFailedRow: true})
+	refused(t, err, dataflow.ReasonPipelineState, "weir pipeline set p on_error=skip", "weir pipeline resume p")
+	if _, err := n.Pipelines().SetPipelineOptions(t.Context(), &weirv1.SetPipelineOptionsRequest{Pipeline: "p", Options: map[string]string{"on_error": "skip"}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.Pipelines().ResumePipeline(t.Context(), &weirv1.ResumePipelineRequest{Pipeline: "p"}); err != nil {
+		t.Fatal(err)
+	}
+	n.WaitProcessed(token)
+}
+
+func TestAWaitForACommitSaysThatCheckpointsAreOff(t *testing.T) {
+	n := nodetest.Open(t, nodetest.Options{})
+	n.Deploy("wc", words) // it begins with off
+	token := n.Append("words", word("a"))
+	_, err := n.Pipelines().WaitToken(t.Context(), &weirv1.WaitTokenRequest{Token: token, MaxWait: durationpb.New(time.Millisecond)})
+	refused(t, err, dataflow.ReasonTokenNotReached, "checkpoint.interval = 'off'", "weir checkpoint trigger wc")
+}
+
 func TestADeletedPipelineLeavesItsStreams(t *testing.T) {
 	n := nodetest.Open(t, nodetest.Options{})
 	n.Deploy("wc", words)

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -65,10 +66,15 @@ func (d *deployment) check() error {
 		return err
 	}
 	if old, err := d.state.Pipeline(d.request.Pipeline); err == nil {
-		if old.Fingerprint != d.command.Fingerprint {
+		prog, err := d.cfg.Catalog.Program(d.state, old)
+		if err != nil {
+			return err
+		}
+		if plan.Fingerprint(prog.Plan) != d.command.Fingerprint {
 			return d.exists(d.state, old)
 		}
-		if err := sameOptions(old, d.request.Options); err != nil {
+		d.command.Fingerprint = old.Fingerprint // of another version it may be another text for the same program
+		if err := sameOptions(old, prog.Plan.Options, d.command.Options); err != nil {
 			return err
 		}
 	}
@@ -84,9 +90,21 @@ func (d *deployment) check() error {
 	return nil
 }
 
-// sameOptions refuses options beside the text that a pipeline, which is left as it is, does not have.
-func sameOptions(old *meta.Pipeline, options []dataflow.Option) error {
-	wanted, err := old.Options.With(options)
+// sameOptions refuses options that a pipeline, which is left as it is, does not have. An option that the deployed text set and
+// the new one does not is wanted at its default.
+func sameOptions(old *meta.Pipeline, deployed, options []dataflow.Option) error {
+	wanted := old.Options
+	for _, o := range dataflow.DefaultPipelineOptions().List() {
+		named := func(n dataflow.Option) bool { return n.Name == o.Name }
+		if !slices.ContainsFunc(deployed, named) || slices.ContainsFunc(options, named) {
+			continue
+		}
+		var err error
+		if wanted, err = wanted.With([]dataflow.Option{o}); err != nil {
+			return err
+		}
+	}
+	wanted, err := wanted.With(options)
 	if err != nil || wanted == old.Options {
 		return err
 	}
@@ -95,7 +113,7 @@ func sameOptions(old *meta.Pipeline, options []dataflow.Option) error {
 	for i, o := range wanted.List() {
 		if o != was[i] {
 			diff = append(diff, fmt.Sprintf("%s is %s, not %s", o.Name, was[i].Value, o.Value))
-			set = append(set, fmt.Sprintf("'%s=%s'", o.Name, o.Value))
+			set = append(set, fmt.Sprintf("%s='%s'", o.Name, o.Value))
 		}
 	}
 	return dataflow.Errorf(dataflow.ReasonPipelineExists, "pipeline %s runs this program with other options:\n  %s", old.Name, strings.Join(diff, "\n  ")).
@@ -224,7 +242,7 @@ func (d *deployment) create(ctx context.Context) (*api.Deployed, error) {
 		return nil, err
 	}
 	if !created { // perhaps by somebody else since we looked
-		if err := sameOptions(p, d.request.Options); err != nil {
+		if err := sameOptions(p, d.plan.Options, d.command.Options); err != nil {
 			return nil, err
 		}
 	}

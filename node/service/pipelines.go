@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/node/api"
@@ -113,10 +114,18 @@ func (s *Service) ResumePipeline(ctx context.Context, name string, skipFailedRow
 		}
 		if p.State != dataflow.PipelineFailed || p.Failure == nil || !p.Failure.HasRow {
 			return nil, dataflow.Errorf(dataflow.ReasonPipelineState, "pipeline %s is %s and has not failed at a row, so there is none to skip", name, p.State).
-				WithHint("resume it without --skip-failed-row")
+				WithHint("%s", withoutSkip(p))
 		}
 		return s.cfg.Meta.Resume(ctx, p.UID, p.Failure.Row)
 	})
+}
+
+// withoutSkip says how a pipeline goes on that has no failed row of a stream to leave out.
+func withoutSkip(p *meta.Pipeline) string {
+	if p.State == dataflow.PipelineFailed && p.Failure != nil && p.Failure.Reason == dataflow.ReasonExpressionFailed {
+		return fmt.Sprintf("it failed at a row of a table, which no row of a stream stands for: weir pipeline set %[1]s on_error=skip, then weir pipeline resume %[1]s", p.Name)
+	}
+	return "resume it without --skip-failed-row"
 }
 
 // SetPipelineOptions changes options, also of a running pipeline.

@@ -168,9 +168,13 @@ const liveRetry = 200 * time.Millisecond
 // End returns where a stream ends in a shard.
 func (q QuerySources) End(at dataflow.StreamShard) dataflow.Offset { return q.Worker.End(at) }
 
-// AppendTime returns when a row was appended.
+// AppendTime returns when a row was appended, 0 when it was dropped.
 func (q QuerySources) AppendTime(at dataflow.StreamShard, offset dataflow.Offset) int64 {
-	return q.Shards[at.Shard].Log.AppendTime(at.Stream, offset)
+	log := q.Shards[at.Shard].Log
+	if first, _, _ := log.Range(at.Stream); offset < first {
+		return 0
+	}
+	return log.AppendTime(at.Stream, offset)
 }
 
 // Lease keeps a cut readable.

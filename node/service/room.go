@@ -47,6 +47,9 @@ func (s *Service) roomFor(st *meta.Stream) error {
 			s.cfg.Leader.WantRoom(holders[i].Pipeline)
 		}
 	}
+	if worst.holder == nil {
+		return nil // the rows have gone since they were measured
+	}
 	return worst.refusal(st, bytes)
 }
 

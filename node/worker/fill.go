@@ -85,7 +85,7 @@ func (w *Worker) load(ctx context.Context, uid dataflow.PipelineUID, inc dataflo
 				return fmt.Errorf("begin incarnation %d on shard %d: %w", inc, s.ID, err)
 			}
 			for _, stage := range run.Plan.Stages {
-				view, err := s.Replica.Await(ctx, uid, base.ID)
+				view, err := s.Replica.Await(ctx, uid, base.ID, w.deleted(uid))
 				if err != nil {
 					return fmt.Errorf("open the base %d on shard %d: %w", base.ID, s.ID, err)
 				}

@@ -122,6 +122,24 @@ func TestWhatIsDeletedIsDropped(t *testing.T) {
 	})
 }
 
+// A replica hears of a pipeline when its first cut is published or its log has a delta. One that is deleted before is never
+// heard of.
+func TestAViewOfAPipelineIsNotWaitedForOnceItIsDeleted(t *testing.T) {
+	h := open(t)
+	h.stop() // nothing is published
+	p := h.deploy("p")
+	answer := make(chan error)
+	go func() {
+		_, err := h.worker.View(t.Context(), 0, p.UID, 0)
+		answer <- err
+	}()
+	_, err := h.meta.DeletePipeline(t.Context(), "p")
+	h.must(err)
+	if err := <-answer; dataflow.ReasonOf(err) != dataflow.ReasonPipelineNotFound {
+		t.Error(err)
+	}
+}
+
 // The worker's Run ends with an error when something durable has failed, which stops the node; a deletion is no failure.
 func TestAPipelineDeletedDuringItsMergesDoesNotStopTheNode(t *testing.T) {
 	h := open(t)

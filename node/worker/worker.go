@@ -449,9 +449,18 @@ func (w *Worker) End(at dataflow.StreamShard) dataflow.Offset {
 	return w.rows(w.cfg.Shards[at.Shard]).End(at.Stream)
 }
 
-// View returns a committed cut on a shard, as soon as it can be read there; the caller releases it.
+// View returns a committed cut on a shard, as soon as it can be read there; the caller releases it. It is
+// PIPELINE_NOT_FOUND once the meta log has the pipeline no more.
 func (w *Worker) View(ctx context.Context, s dataflow.ShardID, uid dataflow.PipelineUID, cut dataflow.CheckpointID) (*state.View, error) {
-	return w.cfg.Shards[s].Replica.Await(ctx, uid, cut)
+	return w.cfg.Shards[s].Replica.Await(ctx, uid, cut, w.deleted(uid))
+}
+
+// deleted tells who waits for a replica whether the meta log has deleted the pipeline.
+func (w *Worker) deleted(uid dataflow.PipelineUID) func() (bool, <-chan struct{}) {
+	return func() (bool, <-chan struct{}) {
+		changed := w.cfg.Meta.Changed()
+		return w.cfg.Meta.State().PipelineDeleted(uid), changed
+	}
 }
 
 // rows returns where the tasks of a shard read.

@@ -22,7 +22,8 @@
 // L2. A segment is sealed (its index is written behind its last batch, a pointer to it into the seal block, one sync)
 // before its successor is created. So every segment but the newest has a valid seal, or is damaged. When the successor is
 // durable, and before anything in it is answered, a mark beside the seal names it: a newest segment that has such a mark
-// is not the newest.
+// is not the newest. A newest segment without a sound beginning was never finished, and is removed at Open, unless the one
+// before it has a mark: then it is damaged, which is refused.
 //
 // L3. Every segment begins with a record of the whole state: per group the range that Raft has, the lowest retained index,
 // the vote; and of the census (segments.go): which segments there are, which groups have entries in each, and which ends
@@ -41,7 +42,9 @@
 //
 // # What is not promised
 //
-// Damage within the very last batch cannot be told from a torn write, so it is taken for one; so is a newest segment that
-// was cut behind one of its batches, and a directory that was emptied is a new one. Sealed segments are not read at Open;
-// damage in them is found when the entry is read, which then fails with CORRUPT and is never answered with wrong bytes.
+// The only segment there is has none before it: when its beginning is damaged and no batch follows, it is taken for one
+// that was never finished. Damage within the very last batch cannot be told from a torn write, so it is taken for one; so
+// is a newest segment that was cut behind one of its batches, and a directory that was emptied is a new one. Sealed
+// segments are not read at Open; damage in them is found when the entry is read, which then fails with CORRUPT and is
+// never answered with wrong bytes.
 package logstore

@@ -64,34 +64,86 @@ func TestNewestSegmentsThatVanishedAreMissed(t *testing.T) {
 	}
 }
 
-func TestANewestSegmentThatWasEmptiedIsMissed(t *testing.T) {
-	fs, paths := severalSegments(t)
-	f, err := fs.Create(paths[len(paths)-1], vfs.WriteCategoryUnspecified) // empties it
+// TestADamagedNewestSegmentIsRefusedAndStays: the mark of the one before it says that it had been durable.
+func TestADamagedNewestSegmentIsRefusedAndStays(t *testing.T) {
+	disk, paths := severalSegments(t)
+	newest := paths[len(paths)-1]
+	for name, damage := range map[string]func(vfs.FS){
+		"emptied":               func(fs vfs.FS) { writeTo(t, fs, newest, true, 0, 0) },
+		"both headers":          func(fs vfs.FS) { writeTo(t, fs, newest, false, 28, 0, 2048) },
+		"first batch and after": func(fs vfs.FS) { writeTo(t, fs, newest, false, 32<<10-8192, 8192) },
+	} {
+		fs := disk.CrashClone(vfs.CrashCloneCfg{})
+		damage(fs)
+		for range 2 {
+			_, err := logstore.Open(fs, "log", small)
+			if dataflow.ReasonOf(err) != dataflow.ReasonCorrupt || !strings.Contains(err.Error(), newest) {
+				t.Errorf("%s: opened with %v", name, err)
+			}
+			if _, err := fs.Stat(newest); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}
+
+// writeTo writes n zeros at each of the offsets into a file, which is emptied before if that is wanted.
+func writeTo(t *testing.T, fs vfs.FS, path string, empty bool, n int, at ...int64) {
+	t.Helper()
+	var f vfs.File
+	var err error
+	if empty {
+		f, err = fs.Create(path, vfs.WriteCategoryUnspecified)
+	} else {
+		f, err = fs.OpenReadWrite(path, vfs.WriteCategoryUnspecified)
+	}
 	if err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range at {
+		if _, err := f.WriteAt(make([]byte, n), at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.Sync(); err != nil {
 		t.Fatal(err)
 	}
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 {
+}
+
+// unmark takes a segment's mark away: as before a crash, or from an older version.
+func unmark(t *testing.T, fs vfs.FS, path string) { writeTo(t, fs, path, false, 20, 6144) }
+
+func TestMarksThatAreNotThereAreMadeUpForAtOpen(t *testing.T) {
+	fs, paths := severalSegments(t)
+	for _, p := range paths {
+		unmark(t, fs, p)
+	}
+	closeStore(t, open(t, fs))
+	for i := len(paths) - 1; i > 0; i-- {
+		if err := fs.Remove(paths[i]); err != nil {
+			t.Fatal(err)
+		}
 		wantMissing(t, fs)
 	}
 }
 
-func TestAMarkThatIsNotThereIsMadeUpForAtOpen(t *testing.T) {
+// TestASegmentThatOpenBeganIsMissed: the one before it was sealed, and the process ended before it had a successor.
+func TestASegmentThatOpenBeganIsMissed(t *testing.T) {
 	fs, paths := severalSegments(t)
-	f, err := fs.OpenReadWrite(paths[len(paths)-2], vfs.WriteCategoryUnspecified)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.WriteAt(make([]byte, 20), 6144); err != nil { // as before a crash, or from an older version
-		t.Fatal(err)
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
-	closeStore(t, open(t, fs))
+	unmark(t, fs, paths[len(paths)-2])
 	if err := fs.Remove(paths[len(paths)-1]); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, fs)
+	g := group(t, s, "g")
+	_, last, _ := g.Retained()
+	store(t, g, uint64(last)+1, uint64(last)+2, 300)
+	closeStore(t, s)
+	after := segmentPaths(t, fs)
+	if err := fs.Remove(after[len(after)-1]); err != nil {
 		t.Fatal(err)
 	}
 	wantMissing(t, fs)

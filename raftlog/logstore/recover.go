@@ -53,12 +53,13 @@ func (s *Store) recover() error {
 }
 
 // openSegments opens the files and reads their headers. A newest file without a sound header and first batch was being
-// made when the process ended: nothing in it was ever promised, and it is removed.
+// made when the process ended: nothing in it was ever promised, and it is removed. But when the one before it has a mark
+// (L2), the newest had been durable: it is damaged, and stays as it is.
 func (s *Store) openSegments(seqs []uint64) ([]uint64, error) {
 	newest := len(seqs) - 1
+	var unfinished *segment
 	for i := newest; i >= 0; i-- {
-		path := s.path(segmentName(seqs[i]))
-		f, err := s.fs.OpenReadWrite(path, vfs.WriteCategoryUnspecified)
+		f, err := s.fs.OpenReadWrite(s.path(segmentName(seqs[i])), vfs.WriteCategoryUnspecified)
 		if err != nil {
 			return nil, err
 		}
@@ -66,30 +67,47 @@ func (s *Store) openSegments(seqs []uint64) ([]uint64, error) {
 		s.mu.segs = append(s.mu.segs, seg) // closed by closeFiles from here on
 		err = seg.readHead()
 		if errors.Is(err, errInvalid) && i == newest && !seg.hasLaterBatch() {
-			s.opts.Logger.Info("a segment that was never finished is removed", "segment", seg.seq)
-			s.mu.segs = s.mu.segs[:0]
-			if err := f.Close(); err != nil {
-				return nil, err
-			}
-			if err := s.fs.Remove(path); err != nil {
-				return nil, err
-			}
-			// Durable before another is made: two unfinished files would not be understood.
-			if err := vfs.SyncDir(s.fs, s.dir); err != nil {
-				return nil, err
-			}
-			seqs = seqs[:i]
+			unfinished = seg
 			continue
 		}
 		if errors.Is(err, errInvalid) {
-			return nil, s.corrupt(seg, 0, "its header or first batch is damaged")
+			return nil, s.corruptHead(seg)
 		}
 		if err != nil {
 			return nil, err
 		}
+		if unfinished == nil || i != newest-1 {
+			continue
+		}
+		if next, err := seg.next(); err != nil {
+			return nil, err
+		} else if next != 0 {
+			return nil, s.corruptHead(unfinished)
+		}
 	}
 	slices.Reverse(s.mu.segs)
-	return seqs, nil
+	if unfinished == nil {
+		return seqs, nil
+	}
+	s.mu.segs = s.mu.segs[:newest]
+	return seqs[:newest], s.removeUnfinished(unfinished)
+}
+
+func (s *Store) corruptHead(seg *segment) error {
+	return s.corrupt(seg, 0, "its header or first batch is damaged")
+}
+
+// removeUnfinished removes a segment that was being made when the process ended. That is durable before another is made:
+// two unfinished files would not be understood.
+func (s *Store) removeUnfinished(seg *segment) error {
+	s.opts.Logger.Info("a segment that was never finished is removed", "segment", seg.seq)
+	if err := seg.file.Close(); err != nil {
+		return err
+	}
+	if err := s.fs.Remove(s.path(segmentName(seg.seq))); err != nil {
+		return err
+	}
+	return vfs.SyncDir(s.fs, s.dir)
 }
 
 // hasLaterBatch says whether anything sound lies behind the first batch, which was then synced once.
@@ -227,7 +245,7 @@ func (s *Store) recoverNewest(seg *segment) error {
 		return err
 	}
 	if next != 0 {
-		return dataflow.Errorf(dataflow.ReasonCorrupt, "log store %s: segment %s, which came after %s, is missing", s.dir, segmentName(next), segmentName(seg.seq))
+		return dataflow.Errorf(dataflow.ReasonCorrupt, "segment %s, which came after %s, is missing", segmentName(next), segmentName(seg.seq))
 	}
 	b, err := seg.readAll()
 	if err != nil {
@@ -373,12 +391,12 @@ func (s *Store) finishRecovery() error {
 	s.census = nil
 	if c != nil {
 		if seq, ok := c.missing(s.mu.segs); ok {
-			return dataflow.Errorf(dataflow.ReasonCorrupt, "log store %s: segment %s is missing", s.dir, segmentName(seq))
+			return dataflow.Errorf(dataflow.ReasonCorrupt, "segment %s is missing", segmentName(seq))
 		}
 	}
 	for _, g := range s.mu.list {
 		if g.name == "" || s.mu.groups[g.name] != nil {
-			return dataflow.Errorf(dataflow.ReasonCorrupt, "log store %s: group %d has no name of its own", s.dir, g.id)
+			return dataflow.Errorf(dataflow.ReasonCorrupt, "group %d has no name of its own", g.id)
 		}
 		s.mu.groups[g.name] = g
 		g.pub.groupState = *g.w.clone()
@@ -399,7 +417,7 @@ func (s *Store) finishRecovery() error {
 			first = min(first, e.runs[0].first) // written by a version that let nothing go in between
 		}
 		if at, missing := e.gap(first, g.w.last); missing {
-			return dataflow.Errorf(dataflow.ReasonCorrupt, "log store %s: entry %d of log %s, which has %d to %d, is missing", s.dir, at, g.name, first, g.w.last)
+			return dataflow.Errorf(dataflow.ReasonCorrupt, "entry %d of log %s, which has %d to %d, is missing", at, g.name, first, g.w.last)
 		}
 	}
 	return nil

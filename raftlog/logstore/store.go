@@ -108,30 +108,35 @@ func (s *Store) open() error {
 			return err
 		}
 	}
-	if err := s.markNewest(); err != nil {
-		return err
-	}
 	if s.active == nil {
 		if s.active, err = s.createSegment(); err != nil {
 			return err
 		}
 		s.mu.segs = append(s.mu.segs, s.active)
 	}
+	// Before anything is answered, and not before the newest is there.
+	if err := s.markSuccessors(); err != nil {
+		return err
+	}
 	s.mu.stats.Free = len(s.free)
 	s.askForCleaning() // a crash may have kept superfluous segments
 	return nil
 }
 
-// markNewest makes up for the mark that a crash, or an older version, has not written.
-func (s *Store) markNewest() error {
-	n := len(s.mu.segs)
-	if n < 2 {
-		return nil
+// markSuccessors makes up for the marks (L2) that a crash, or an older version, has not written.
+func (s *Store) markSuccessors() error {
+	for i, seg := range s.mu.segs[1:] {
+		sealed := s.mu.segs[i]
+		if next, err := sealed.next(); err != nil {
+			return err
+		} else if next != 0 {
+			continue
+		}
+		if err := sealed.markNext(seg); err != nil {
+			return fmt.Errorf("mark segment %d: %w", sealed.seq, err)
+		}
 	}
-	if next, err := s.mu.segs[n-2].next(); err != nil || next != 0 {
-		return err
-	}
-	return s.mu.segs[n-2].markNext(s.mu.segs[n-1])
+	return nil
 }
 
 func (s *Store) path(name string) string { return s.fs.PathJoin(s.dir, name) }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -58,7 +59,7 @@ func openRaw(t testing.TB, fs vfs.FS, mod func(*shard.Config)) *host {
 	if err != nil {
 		t.Fatalf("open group: %v", err)
 	}
-	h.entries = &watchedStore{Store: group, retained: make(chan dataflow.LogIndex, 1000)}
+	h.entries = &watchedStore{Store: group, retained: make(chan dataflow.LogIndex, 1000), looked: make(chan struct{}, 1000)}
 	cfg := shard.Config{
 		Shard: 3, Store: h.entries, Replica: h.replica, SnapshotBytes: -1,
 		Raft:   raftlog.Config{NodeID: "n1", FS: fs, Dir: "node/shard-3", ElectionTimeout: 20 * time.Millisecond, TrailingBytes: 1},
@@ -183,13 +184,48 @@ func deltaID(s string) (id dataflow.DeltaID) {
 	return id
 }
 
-// watchedStore tells of the lowest index of each Retain, and may fail to read.
+// watchedStore tells of the lowest index of each Retain and of each look at what is needless, and may fail to read.
 type watchedStore struct {
 	shard.Store
 	retained chan dataflow.LogIndex
+	looked   chan struct{}
 
 	mu      sync.Mutex
 	onEntry func(dataflow.LogIndex) error // when set, called before an entry is read; an error is Entry's answer
+	onLast  func() error                  // when set, called before the last index is read; an error is LastIndex's answer
+
+	upToDate atomic.Bool // nothing is Behind
+}
+
+func (s *watchedStore) Needless(floor dataflow.LogIndex, islands ...dataflow.LogRange) int64 {
+	s.looked <- struct{}{}
+	return s.Store.Needless(floor, islands...)
+}
+
+func (s *watchedStore) Behind() int64 {
+	if s.upToDate.Load() {
+		return 0
+	}
+	return s.Store.Behind()
+}
+
+func (s *watchedStore) LastIndex() (uint64, error) {
+	s.mu.Lock()
+	f := s.onLast
+	s.mu.Unlock()
+	if f != nil {
+		if err := f(); err != nil {
+			return 0, err
+		}
+	}
+	return s.Store.LastIndex()
+}
+
+// beforeLast has f called before the last index is read.
+func (s *watchedStore) beforeLast(f func() error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.onLast = f
 }
 
 func (s *watchedStore) Retain(floor dataflow.LogIndex, islands ...dataflow.LogRange) {

@@ -2,7 +2,6 @@ package shard
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -285,8 +284,8 @@ func (l *Log) runFailure() {
 	case <-l.ctx.Done():
 	case err, ok := <-l.group.Failed():
 		if !ok {
-			err = errors.New("the log's group has failed")
+			err = fmt.Errorf("the log of shard %d has failed", l.cfg.Shard)
 		}
-		l.fail(fmt.Errorf("shard %d: %w", l.cfg.Shard, err))
+		l.fail(err)
 	}
 }

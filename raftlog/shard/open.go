@@ -26,7 +26,7 @@ func Open(cfg Config) (*Log, error) {
 	}
 	l := newLog(cfg)
 	if err := l.start(); err != nil {
-		return nil, fmt.Errorf("open log of shard %d: %w", cfg.Shard, err)
+		return nil, err
 	}
 	return l, nil
 }
@@ -50,7 +50,7 @@ func newLog(cfg Config) *Log {
 
 func (l *Log) start() error {
 	if err := l.restore(); err != nil {
-		return err
+		return fmt.Errorf("open log of shard %d: %w", l.cfg.Shard, err)
 	}
 	rc := l.cfg.Raft
 	rc.Group = fmt.Sprintf("shard-%d", l.cfg.Shard)
@@ -61,7 +61,7 @@ func (l *Log) start() error {
 	}
 	g, err := raftlog.Open(rc)
 	if err != nil {
-		return err
+		return err // which names the log
 	}
 	l.group = g
 	l.ctx, l.cancel = context.WithCancel(context.Background())

@@ -33,7 +33,8 @@ func (s *spare) look(l *Log) bool {
 	applied, told := l.mu.m.applied, l.mu.told
 	l.mu.RUnlock()
 	behind := applied >= told && applied > s.looked && l.cfg.Store.Behind() > 0
-	if !l.dropped.Swap(false) && !behind {
+	dropped := l.dropped.Swap(false) // before the machine is looked at: what is dropped afterwards is another look's
+	if !dropped && !behind {
 		return false
 	}
 	l.mu.RLock()
@@ -41,6 +42,10 @@ func (s *spare) look(l *Log) bool {
 	l.mu.RUnlock()
 	last, err := l.cfg.Store.LastIndex()
 	if err != nil {
+		if dropped {
+			l.dropped.Store(true)
+		}
+		l.cfg.Logger.Warn("the log's end is not known; what can be given back is looked at later", "err", err)
 		return false
 	}
 	s.looked = m.applied

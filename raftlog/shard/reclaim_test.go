@@ -1,7 +1,9 @@
 package shard_test
 
 import (
+	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -90,25 +92,65 @@ func TestAStartGivesBackWhatWasDroppedBefore(t *testing.T) {
 	h.must(other.Close())
 }
 
-// TestAQuietShardWithNothingToGiveBackWritesNothing lets it look many times.
+// TestAQuietShardWithNothingToGiveBackWritesNothing drops streams without rows, each of which has it look, and waits for the
+// look: what one writes stands in the log before the next drop.
 func TestAQuietShardWithNothingToGiveBackWritesNothing(t *testing.T) {
 	h := open(t, vfs.NewCrashableMem(), func(c *shard.Config) { c.SnapshotBytes, c.LookEvery = 1<<30, time.Millisecond })
+	ctx := testCtx(t)
+	wait := func(c <-chan struct{}) {
+		t.Helper()
+		select {
+		case <-c:
+		case <-ctx.Done():
+			t.Fatal("no look")
+		}
+	}
 	for range 50 {
 		h.append(1, strings.Repeat("x", 10_000), 1)
 	}
-	h.must(h.log.TrimStream(testCtx(t), 1, 10, shard.TrimAge)) // one file
+	h.must(h.log.TrimStream(ctx, 1, 10, shard.TrimAge)) // one file
 	<-h.entries.retained
 	<-h.entries.retained
-	h.append(1, "last", 1)
-	h.must(h.log.Barrier(testCtx(t)))
-	last, err := h.entries.LastIndex()
-	h.must(err)
-	looks := time.NewTicker(time.Millisecond)
-	defer looks.Stop()
-	for range 100 {
-		<-looks.C
+	h.entries.upToDate.Store(true) // from here on, only a drop makes it look
+	h.must(h.log.Barrier(ctx))
+	h.must(h.log.DropStream(ctx, 100))
+	wait(h.entries.looked)
+	for len(h.entries.looked) > 0 {
+		<-h.entries.looked
 	}
-	if now, err := h.entries.LastIndex(); err != nil || now != last {
-		t.Errorf("the log went on from %d to %d, %v", last, now, err)
+	before := uint64(0)
+	const drops = 20
+	for i := range dataflow.StreamID(drops + 1) {
+		h.must(h.log.DropStream(ctx, 101+i))
+		wait(h.entries.looked)
+		if i == 0 {
+			var err error
+			before, err = h.entries.LastIndex()
+			h.must(err)
+		}
+	}
+	if now, err := h.entries.LastIndex(); err != nil || now != before+drops {
+		t.Errorf("the log went on from %d to %d, %v, with %d drops", before, now, err, drops)
+	}
+}
+
+// TestADropIsLookedAtAgainWhenTheLogCouldNotBeAsked: nothing else would make the shard look.
+func TestADropIsLookedAtAgainWhenTheLogCouldNotBeAsked(t *testing.T) {
+	h := open(t, vfs.NewCrashableMem(), func(c *shard.Config) { c.SnapshotBytes, c.LookEvery, c.CacheBytes = 1<<30, time.Millisecond, -1 })
+	h.entries.upToDate.Store(true)
+	for range 100 {
+		h.append(1, strings.Repeat("x", 10_000), 1)
+	}
+	var failed atomic.Bool
+	h.entries.beforeLast(func() error {
+		if failed.Swap(true) {
+			return nil
+		}
+		return errors.New("the disk is slow")
+	})
+	h.must(h.log.DropStream(testCtx(t), 1))
+	h.untilSegments(3)
+	if !failed.Load() {
+		t.Error("the log was never asked")
 	}
 }

@@ -303,6 +303,8 @@ func (d *demo) recovered(c crash) {
 	text := fmt.Sprintf("crash %d: incarnation %d goes on from the last cut", d.crashes, c.incarnation)
 	if c.live.total < d.highest {
 		text += fmt.Sprintf("; live stepped back from %d to %d", d.highest, c.live.total)
+	} else {
+		text += "; the rows behind it were counted again before anybody looked"
 	}
 	d.highest = c.live.total
 	d.out.note(text)

@@ -21,14 +21,19 @@ type frame struct {
 type screen struct {
 	out    io.Writer
 	redraw bool
-	lines  int    // of the last frame, above the cursor
-	last   string // the last note
-	fresh  bool   // the note has not been printed as a line
+	lines  int      // of the last frame, above the cursor
+	last   string   // the last note
+	fresh  []string // notes that have not been printed as lines
 	frames int
 }
 
 // note says what has happened; it is shown with the next frame.
-func (s *screen) note(text string) { s.last, s.fresh = text, true }
+func (s *screen) note(text string) {
+	s.last = text
+	if !s.redraw { // a log shows them all, a person the last
+		s.fresh = append(s.fresh, text)
+	}
+}
 
 // onceLineEvery thins the lines of a run that looks at more frames than it prints.
 const onceLineEvery = int(lineEvery / frameEvery)
@@ -39,14 +44,14 @@ func (s *screen) draw(f frame, oftener bool) error {
 	if s.redraw {
 		return s.redrawFrame(f)
 	}
-	if oftener && s.frames%onceLineEvery != 0 && !s.fresh {
+	if oftener && s.frames%onceLineEvery != 0 && len(s.fresh) == 0 {
 		return nil
 	}
 	var b bytes.Buffer
-	if s.fresh {
-		fmt.Fprintf(&b, "  %s\n", s.last)
-		s.fresh = false
+	for _, text := range s.fresh {
+		fmt.Fprintf(&b, "  %s\n", text)
 	}
+	s.fresh = nil
 	fmt.Fprintf(&b, "sent %s  live %s  committed %s\n", pad(fmt.Sprint(f.total)), pad(f.liveText("")), f.committedText(""))
 	_, err := s.out.Write(b.Bytes())
 	return err
