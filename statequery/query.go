@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"time"
 
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/batch"
@@ -132,7 +131,8 @@ func (p queryPlace) bytes() []byte {
 
 // execute reads what the query needs and runs it, within the budget of time and memory (Q3).
 func (r *reading) execute(ctx context.Context, t *Table, q *plan.Query) (*batch.Batch, error) {
-	x := q.NewExec(plan.ExecOptions{MaxBytes: r.e.cfg.MaxBytes})
+	r.timed = true
+	x := q.NewExec(plan.ExecOptions{MaxBytes: r.e.cfg.MaxBytes, Interrupt: r.interrupt(ctx)})
 	var err error
 	if q.Access.Points {
 		err = r.feedKeys(ctx, t, q.Access.Keys, x)
@@ -182,7 +182,7 @@ func (r *reading) feedKeys(ctx context.Context, t *Table, keys [][]byte, x *plan
 			if ctx.Err() != nil {
 				return deadline(ctx)
 			}
-			rows, n, err := t.visible(&pieces, part, accs, r.pipeline.OnError, func(int) {})
+			rows, n, err := r.visible(ctx, t, &pieces, part, accs, func(int) {})
 			if err != nil {
 				return err
 			}
@@ -200,8 +200,7 @@ func (r *reading) feed(rows *batch.Batch, x *plan.Exec) error {
 		return err
 	}
 	if r.overtime() && !x.Done() {
-		return dataflow.Errorf(dataflow.ReasonScanLimit, "the query has run for %s, the limit is %s", time.Since(r.began).Round(time.Millisecond), r.e.cfg.MaxTime).
-			WithHint("narrow the key in WHERE, or page through a scan").WithMeta("limit", "time")
+		return r.timeLimit()
 	}
 	return nil
 }

@@ -1,7 +1,8 @@
 package statequery
 
 import (
-	"github.com/weirdb/weir/dataflow"
+	"context"
+
 	"github.com/weirdb/weir/dataflow/agg"
 	"github.com/weirdb/weir/dataflow/batch"
 	"github.com/weirdb/weir/dataflow/operator"
@@ -27,11 +28,12 @@ func NewTable(st *plan.Stage) *Table {
 
 // visible turns the first of keys and their accumulators, nil for none, into the rows that are there, and calls shown for
 // the place of each. It returns how many keys it has seen to: those whose rows fit in memory together, one at least.
-func (t *Table) visible(p *batch.Pieces, keys, accs [][]byte, onError dataflow.OnError, shown func(i int)) (*batch.Batch, int, error) {
+func (r *reading) visible(ctx context.Context, t *Table, p *batch.Pieces, keys, accs [][]byte, shown func(i int)) (*batch.Batch, int, error) {
 	var rows *batch.Batch
 	var there batch.Bitmap
+	fin := t.fin.Until(r.interrupt(ctx))
 	n, err := p.Next(len(keys), func(n int) (fits bool, err error) {
-		rows, there, fits, err = t.fin.Batch(keys[:n], accs[:n], onError)
+		rows, there, fits, err = fin.Batch(keys[:n], accs[:n], r.pipeline.OnError)
 		return fits, err
 	})
 	if err != nil {

@@ -34,8 +34,13 @@ type Env struct {
 	// expression fail for one row it is called for each; the first call is the row's error. Nil ignores failures.
 	Fail func(row int, err *dataflow.Error)
 
+	// Interrupt, if set, is asked again and again during an evaluation, at the latest after some KB of work. Once it
+	// returns an error all evaluations give up: see Interrupted.
+	Interrupt func() error
+
 	patterns patternCache
 	room     room
+	stopped  error // of Interrupt
 }
 
 // fail hands on a copy of err, which may be one of the shared ones.

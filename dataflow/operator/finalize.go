@@ -17,6 +17,8 @@ type Finalizer struct {
 	stage  *plan.Stage
 	layout *agg.Layout
 	inner  dataflow.Schema // key columns, then the aggregates' results: what Output and Having read
+
+	interrupt func() error // of the expressions' evaluation; nil = never
 }
 
 // NewFinalizer returns a finalizer for s.
@@ -27,6 +29,14 @@ func NewFinalizer(s *plan.Stage) *Finalizer {
 		f.inner = append(f.inner, dataflow.Column{Name: a.Fn.String(), Type: a.Out})
 	}
 	return f
+}
+
+// Until returns a finalizer for the same stage whose Batch gives up, with its error, once interrupt returns one: it is
+// asked after some KB of work (expr.Env).
+func (f *Finalizer) Until(interrupt func() error) *Finalizer {
+	g := *f
+	g.interrupt = interrupt
+	return &g
 }
 
 // Batch computes a row of the stage's visible columns per key. accs[i] is the accumulator of keys[i]; nil means that the
@@ -80,7 +90,7 @@ func (f *Finalizer) appendNulls(cols []*batch.Vector) {
 func (f *Finalizer) output(in *batch.Batch, sel []int32, onError dataflow.OnError) (b *batch.Batch, visible batch.Bitmap, fits bool, err error) {
 	var failed RowError
 	var bad batch.Bitmap // rows that failed; nil = none
-	env := expr.Env{Fail: func(row int, err *dataflow.Error) {
+	env := expr.Env{Interrupt: f.interrupt, Fail: func(row int, err *dataflow.Error) {
 		if bad == nil {
 			bad = batch.NewBitmap(in.N)
 		}
@@ -112,6 +122,8 @@ func (f *Finalizer) output(in *batch.Batch, sel []int32, onError dataflow.OnErro
 		out.Cols[i] = e.Eval(&env, in, sel)
 	}
 	switch {
+	case env.Interrupted() != nil:
+		return nil, nil, false, env.Interrupted()
 	case !env.Over():
 	case in.N > 1:
 		return nil, nil, false, nil

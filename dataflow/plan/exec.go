@@ -12,6 +12,8 @@ import (
 type ExecOptions struct {
 	// MaxBytes is how much memory the run may hold: groups, rows to sort and the result. 0 = DefaultExecBytes.
 	MaxBytes int64
+	// Interrupt, if set, is asked again and again while expressions are evaluated; its error ends the run.
+	Interrupt func() error
 }
 
 // DefaultExecBytes is the memory that a run of a query may hold when the caller does not say: a few such queries fit
@@ -46,14 +48,14 @@ func (q *Query) NewExec(opts ExecOptions) *Exec {
 	result := &collector{out: batch.NewBatch(q.Schema), mem: mem}
 	var next step = result
 	for i := len(q.levels) - 1; i >= 0; i-- {
-		next = q.levels[i].steps(q, mem, next)
+		next = q.levels[i].steps(q, mem, opts.Interrupt, next)
 	}
 	return &Exec{first: next, result: result}
 }
 
 // steps returns the steps of a level, which push what they give into next.
-func (l *level) steps(q *Query, mem *budget, next step) step {
-	evaluate := func(next step) *evaluator { return newEvaluator(q, mem, next) }
+func (l *level) steps(q *Query, mem *budget, interrupt func() error, next step) step {
+	evaluate := func(next step) *evaluator { return newEvaluator(q, mem, interrupt, next) }
 	if l.limit != noLimit || l.offset > 0 {
 		next = &limiter{next: next, skip: l.offset, left: l.limit}
 	}
@@ -85,7 +87,7 @@ func (l *level) steps(q *Query, mem *budget, next step) step {
 }
 
 // Push gives rows of the table to the query: batches of the table's visible columns. The batch belongs to the Exec
-// afterwards. The error is EXPRESSION_FAILED, SCAN_LIMIT or TOO_LARGE; after one, the run has failed.
+// afterwards. The error is EXPRESSION_FAILED, SCAN_LIMIT, TOO_LARGE or Interrupt's; after one, the run has failed.
 func (e *Exec) Push(b *batch.Batch) error {
 	if e.err == nil && b.N > 0 && !done(e.first) {
 		e.err = e.first.push(b)

@@ -23,9 +23,9 @@ type evaluator struct {
 	errAt  Place
 }
 
-func newEvaluator(q *Query, mem *budget, next step) *evaluator {
+func newEvaluator(q *Query, mem *budget, interrupt func() error, next step) *evaluator {
 	ev := &evaluator{next: next, mem: mem, src: q.src}
-	ev.env.Now = q.now
+	ev.env.Now, ev.env.Interrupt = q.now, interrupt
 	ev.env.Fail = func(row int, err *dataflow.Error) {
 		if row < ev.failed {
 			ev.failed, ev.err, ev.errAt = row, err, ev.at
@@ -63,6 +63,9 @@ func (ev *evaluator) pass(b *batch.Batch, most func() int64, compute func(piece 
 			}
 			ev.env.Begin(max(1, min(limit, int64(memoryOf(n)))))
 			result = compute(piece)
+			if err := ev.env.Interrupted(); err != nil {
+				return false, err
+			}
 			if !ev.env.Over() || n > 1 {
 				return !ev.env.Over(), nil
 			}

@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -95,6 +96,33 @@ func TestAReaderIsToldHowManyRowsAreWanted(t *testing.T) {
 		}
 		if got := q.NewExec(plan.ExecOptions{}).Wants(); got != want {
 			t.Errorf("%s: %d, want %d", text, got, want)
+		}
+	}
+}
+
+func TestAnInterruptEndsARun(t *testing.T) {
+	enough := errors.New("enough")
+	for _, text := range []string{
+		"SELECT count(*) FROM p.t WHERE md5(k) ~ 'x'",             // while rows come
+		"SELECT count(*) FROM p.t GROUP BY k HAVING md5(k) ~ 'x'", // at the end
+	} {
+		q, err := bind(tables{"p.t": keyTable(2000)}, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		looks := 0
+		ex := q.NewExec(plan.ExecOptions{Interrupt: func() error {
+			if looks++; looks > 5 {
+				return enough
+			}
+			return nil
+		}})
+		err = ex.Push(keyTable(2000).rows)
+		if err == nil {
+			_, err = ex.Result()
+		}
+		if !errors.Is(err, enough) || looks != 6 {
+			t.Errorf("%s: %v after %d looks", text, err, looks)
 		}
 	}
 }

@@ -24,8 +24,9 @@ type changes struct {
 	pieces batch.Pieces
 }
 
-func newChanges(st *plan.Stage) *changes {
-	return &changes{fin: operator.NewFinalizer(st), seen: make(map[*state.Slot]struct{})}
+// newChanges returns the changes of a stage's table; interrupt ends the computing of rows.
+func newChanges(st *plan.Stage, interrupt func() error) *changes {
+	return &changes{fin: operator.NewFinalizer(st).Until(interrupt), seen: make(map[*state.Slot]struct{})}
 }
 
 func (c *changes) empty() bool { return len(c.slots) == 0 }
