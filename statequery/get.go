@@ -96,7 +96,7 @@ func (r *reading) lookUp(ctx context.Context, t *Table, keys [][]byte) (*batch.B
 		if ctx.Err() != nil {
 			return nil, nil, deadline(ctx)
 		}
-		rows, n, err := t.visible(&pieces, keys[at:], accs[at:], r.pipeline.OnError, func(i int) { found[at+i] = true })
+		rows, n, err := r.visible(ctx, t, &pieces, keys[at:], accs[at:], func(i int) { found[at+i] = true })
 		if err != nil {
 			return nil, nil, err
 		}

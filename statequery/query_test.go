@@ -1,6 +1,7 @@
 package statequery_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -143,4 +144,32 @@ func TestBadQueriesAreRefused(t *testing.T) {
 	}
 	_, _, _, err = e.Query(t.Context(), "SELECT a FROM p.counts", dataflow.Page{Token: next}, dataflow.ReadOptions{})
 	refused(t, err, dataflow.ReasonTokenInvalid)
+}
+
+// endingCtx ends when it has been asked some times.
+type endingCtx struct {
+	context.Context
+	looks *int
+}
+
+func (c endingCtx) Err() error {
+	if *c.looks--; *c.looks < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+func TestACallerWhoGoesEndsTheExpressionsOfItsRead(t *testing.T) {
+	w := newWorld(t, 1)
+	for i := range 1000 {
+		w.add(g2(fmt.Sprintf("%04d", i), 1), 1)
+	}
+	w.commit()
+	e := w.engine()
+	looks := 20 // more than one batch asks beside its expressions
+	_, _, _, err := e.Query(endingCtx{t.Context(), &looks}, "SELECT count(*) FROM p.counts WHERE repeat(a, 100) ~ '(x|y)*z$'", dataflow.Page{}, dataflow.ReadOptions{})
+	if dataflow.ReasonOf(err) != dataflow.ReasonDeadline || looks < -3 {
+		t.Errorf("%v; asked %d times after it had gone", err, -looks-1)
+	}
+	w.unpinned()
 }

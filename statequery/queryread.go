@@ -2,16 +2,15 @@ package statequery
 
 import (
 	"context"
-	"time"
 
-	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/batch"
 	"github.com/weirdb/weir/dataflow/plan"
 )
 
 // execute runs a query within the budget of time and memory (Q3). All tables are read at the reading's cut.
 func (r *reading) execute(ctx context.Context, b *binding, q *plan.Query) (*batch.Batch, error) {
-	return q.Run(&queryTables{ctx: ctx, r: r, tables: b.tables}, plan.ExecOptions{MaxBytes: r.e.cfg.MaxBytes})
+	r.timed = true
+	return q.Run(&queryTables{ctx: ctx, r: r, tables: b.tables}, plan.ExecOptions{MaxBytes: r.e.cfg.MaxBytes, Interrupt: r.interrupt(ctx)})
 }
 
 // queryTables reads the tables of a query for one run of it. It holds the request's context because the planner is pure: it
@@ -38,16 +37,7 @@ func (q *queryTables) Open(t plan.Table, a plan.Access) (plan.Rows, error) {
 }
 
 // Check implements plan.Tables.
-func (q *queryTables) Check() error {
-	switch {
-	case q.ctx.Err() != nil:
-		return deadline(q.ctx)
-	case q.r.overtime():
-		return dataflow.Errorf(dataflow.ReasonScanLimit, "the query has run for %s, the limit is %s", time.Since(q.r.began).Round(time.Millisecond), q.r.e.cfg.MaxTime).
-			WithHint("narrow the key in WHERE, or page through a scan").WithMeta("limit", "time")
-	}
-	return nil
-}
+func (q *queryTables) Check() error { return q.r.interrupt(q.ctx)() }
 
 // rangeRows gives the rows of ranges of the key.
 type rangeRows struct {
@@ -117,7 +107,7 @@ func (s *keyRows) Next(most int) (*batch.Batch, error) {
 		}
 		s.part, s.keys = s.keys[:n], s.keys[n:]
 	}
-	rows, n, err := s.t.visible(&s.pieces, s.part, s.accs, s.q.r.pipeline.OnError, func(int) {})
+	rows, n, err := s.q.r.visible(s.q.ctx, s.t, &s.pieces, s.part, s.accs, func(int) {})
 	if err != nil {
 		return nil, err
 	}
@@ -127,4 +117,3 @@ func (s *keyRows) Next(most int) (*batch.Batch, error) {
 
 // Close implements plan.Rows.
 func (s *keyRows) Close() error { return nil }
-

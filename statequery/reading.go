@@ -22,6 +22,7 @@ type reading struct {
 	// isolation is what a Reader's request asked for; a live read of a pipeline that does not run is of a cut.
 	isolation dataflow.Isolation
 	began     time.Time
+	timed     bool // it fails when it is overtime; a scan ends its page instead
 }
 
 func (e *Engine) committed(p *Pipeline, c *dataflow.CheckpointCommit, named bool) *reading {
@@ -103,6 +104,24 @@ func (r *reading) find(ctx context.Context, t *Table, key, dst []byte) ([]byte, 
 
 // overtime reports whether the reading has taken longer than a request may.
 func (r *reading) overtime() bool { return time.Since(r.began) > r.e.cfg.MaxTime }
+
+// interrupt returns what ends the evaluation of expressions for a request.
+func (r *reading) interrupt(ctx context.Context) func() error {
+	return func() error {
+		switch {
+		case ctx.Err() != nil:
+			return deadline(ctx)
+		case r.timed && r.overtime():
+			return r.timeLimit()
+		}
+		return nil
+	}
+}
+
+func (r *reading) timeLimit() error {
+	return dataflow.Errorf(dataflow.ReasonScanLimit, "the query has run for %s, the limit is %s", time.Since(r.began).Round(time.Millisecond), r.e.cfg.MaxTime).
+		WithHint("narrow the key in WHERE, or page through a scan").WithMeta("limit", "time")
+}
 
 func deadline(ctx context.Context) error {
 	return dataflow.Errorf(dataflow.ReasonDeadline, "the request ended before its answer was complete: %w", context.Cause(ctx))

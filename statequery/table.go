@@ -63,13 +63,20 @@ func (r *reading) row(ctx context.Context, t *Table, key []byte, m *rowMemory) (
 	return rows, nil
 }
 
+// visible is Table.visible for a request.
+func (r *reading) visible(ctx context.Context, t *Table, p *batch.Pieces, keys, accs [][]byte, shown func(i int)) (*batch.Batch, int, error) {
+	return t.visible(p, keys, accs, r.pipeline.OnError, r.interrupt(ctx), shown)
+}
+
 // visible turns the first of keys and their accumulators, nil for none, into the rows that are there, and calls shown for
 // the place of each. It returns how many keys it has seen to: those whose rows fit in memory together, one at least.
-func (t *Table) visible(p *batch.Pieces, keys, accs [][]byte, onError dataflow.OnError, shown func(i int)) (*batch.Batch, int, error) {
+// interrupt ends it with its error.
+func (t *Table) visible(p *batch.Pieces, keys, accs [][]byte, onError dataflow.OnError, interrupt func() error, shown func(i int)) (*batch.Batch, int, error) {
 	var rows *batch.Batch
 	var there batch.Bitmap
+	fin := t.fin.Until(interrupt)
 	n, err := p.Next(len(keys), func(n int) (fits bool, err error) {
-		rows, there, fits, err = t.fin.Batch(keys[:n], accs[:n], onError)
+		rows, there, fits, err = fin.Batch(keys[:n], accs[:n], onError)
 		return fits, err
 	})
 	if err != nil {

@@ -20,8 +20,8 @@ const (
 // walker visits the rows of a table with lo ≤ key < hi in key order. A committed walk reads one cut; a live walk sees each
 // key once, with a value it had during the walk. One goroutine uses it.
 type walker struct {
-	t       *Table
-	onError dataflow.OnError
+	r *reading
+	t *Table
 	// cursors is a heap by key of one cursor per shard; one that is at its end is closed and leaves.
 	cursors []cursor
 	// keys and accs have been copied from the cursors and are to be visited next.
@@ -33,7 +33,7 @@ type walker struct {
 
 // walk begins a walk. hint is how many rows the caller wants, about. The caller closes the walker.
 func (r *reading) walk(ctx context.Context, t *Table, lo, hi []byte, hint int) (*walker, error) {
-	w := &walker{t: t, onError: r.pipeline.OnError}
+	w := &walker{r: r, t: t}
 	if len(t.stage.Key) == 0 {
 		acc, err := r.get(ctx, t, nil)
 		if acc != nil {
@@ -79,7 +79,7 @@ func (w *walker) next(ctx context.Context, n int) (*batch.Batch, [][]byte, error
 	}
 	n = min(n, len(w.keys))
 	var shown [][]byte
-	rows, n, err := w.t.visible(&w.pieces, w.keys[:n], w.accs[:n], w.onError, func(i int) { shown = append(shown, w.keys[i]) })
+	rows, n, err := w.r.visible(ctx, w.t, &w.pieces, w.keys[:n], w.accs[:n], func(i int) { shown = append(shown, w.keys[i]) })
 	if err != nil {
 		return nil, nil, err
 	}

@@ -116,7 +116,7 @@ func (t *Table) rowsOf(p *batch.Pieces, keys, accs [][]byte, onError dataflow.On
 	out := batch.NewBatch(t.stage.Schema)
 	for at := 0; at < len(keys); {
 		from, n := int32(out.N), int32(0)
-		rows, done, err := t.visible(p, keys[at:], accs[at:], onError, func(i int) {
+		rows, done, err := t.visible(p, keys[at:], accs[at:], onError, nil, func(i int) {
 			place[at+i] = from + n
 			n++
 		})

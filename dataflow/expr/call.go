@@ -222,7 +222,7 @@ func isWord(name string) bool { return name[0] == '_' || name[0] >= 'a' && name[
 
 // Eval implements Expr.
 func (c *Call) Eval(env *Env, b *batch.Batch, sel Sel) *batch.Vector {
-	if !env.Take(int64(b.N) * width(c.typ)) {
+	if !env.look() || !env.Take(int64(b.N)*width(c.typ)) {
 		return env.nothing(c.typ, b.N)
 	}
 	if c.fn.lazy != nil {

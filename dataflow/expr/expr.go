@@ -37,8 +37,13 @@ type Env struct {
 	// Lookups are the results of the subqueries of the query that runs, by number. Views have none.
 	Lookups []Lookup
 
+	// Interrupt, if set, is asked again and again during an evaluation, at the latest after some KB of work. Once it
+	// returns an error all evaluations give up: see Interrupted.
+	Interrupt func() error
+
 	patterns patternCache
 	room     room
+	stopped  error // of Interrupt
 }
 
 // fail hands on a copy of err, which may be one of the shared ones.

@@ -76,6 +76,7 @@ func (f *frame) each(fn func(i int) *dataflow.Error) {
 	if grows(f.out.Type) {
 		fn = f.bounded(fn)
 	}
+	fn = f.watched(fn)
 	switch {
 	case f.sel != nil:
 		for _, i := range f.sel {

@@ -26,11 +26,13 @@ type room struct {
 }
 
 // Begin allows the evaluations to come limit bytes for what they make; 0 sets no limit. Without a call there is none.
-func (env *Env) Begin(limit int64) { env.room.limit, env.room.used, env.room.over = limit, 0, false }
+func (env *Env) Begin(limit int64) {
+	env.room.limit, env.room.used, env.room.over = limit, 0, env.stopped != nil
+}
 
 // Over reports whether the evaluations since Begin would take more than they may. They then have stopped early: their
 // results and the failures that they reported mean nothing. A batch of several rows is to be cut and evaluated again; a
-// single row has failed.
+// single row has failed. It is also true once the evaluations are interrupted: see Interrupted.
 func (env *Env) Over() bool { return env.room.over }
 
 // Used returns how many bytes the evaluations since Begin have made.

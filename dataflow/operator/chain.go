@@ -84,6 +84,8 @@ func keepOf(need map[int]bool) []bool {
 //
 // fits is false when the values made of b would take more than expr.BatchMemory: the caller cuts b in pieces then and runs
 // them one by one (O5). A batch of one row always fits; it fails when it takes more than expr.MaxRowMemory.
+//
+// Once env.Interrupted returns an error, nothing that Run has returned means anything.
 func (c *ChainRunner) Run(b *batch.Batch, skip batch.Bitmap, env *expr.Env) (out *batch.Batch, failed []RowError, fits bool) {
 	r := &c.run
 	r.start(b, skip, env)

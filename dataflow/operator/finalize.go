@@ -18,6 +18,8 @@ type Finalizer struct {
 	stage  *plan.Stage
 	layout *agg.Layout
 	inner  dataflow.Schema // key columns, then the aggregates' results: what Output and Having read
+
+	interrupt func() error // of the expressions' evaluation; nil = never
 }
 
 // NewFinalizer returns a finalizer for s.
@@ -28,6 +30,14 @@ func NewFinalizer(s *plan.Stage) *Finalizer {
 		f.inner = append(f.inner, dataflow.Column{Name: a.Fn.String(), Type: a.Out})
 	}
 	return f
+}
+
+// Until returns a finalizer for the same stage whose Batch gives up, with its error, once interrupt returns one: it is
+// asked after some KB of work (expr.Env).
+func (f *Finalizer) Until(interrupt func() error) *Finalizer {
+	g := *f
+	g.interrupt = interrupt
+	return &g
 }
 
 // Batch computes a row of the stage's visible columns per key. accs[i] is the accumulator of keys[i]; nil means that the
@@ -115,6 +125,8 @@ func (f *Finalizer) output(s *Scratch, onError dataflow.OnError) (b *batch.Batch
 		out.Cols[i] = e.Eval(env, in, sel)
 	}
 	switch {
+	case env.Interrupted() != nil:
+		return nil, nil, false, env.Interrupted()
 	case !env.Over():
 	case in.N > 1:
 		return nil, nil, false, nil

@@ -279,3 +279,26 @@ func TestPiecesCoverAllRowsInOrder(t *testing.T) {
 		t.Errorf("an error: %d, %v", n, err)
 	}
 }
+
+func TestAFinalizerEndsWhenItIsTold(t *testing.T) {
+	f, err := sql.Parse("CREATE STREAM s (k TEXT); CREATE MATERIALIZED VIEW v AS SELECT k, md5(k) AS m, count(*) AS n FROM s GROUP BY k;")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := plan.Build(f, plan.Streams{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	enough := errors.New("enough")
+	fin := operator.NewFinalizer(p.Stages[0]).Until(func() error { return enough })
+	acc := agg.NewLayout(p.Stages[0].Aggs).New(nil)
+	one := batch.NewBatch(nil)
+	one.N = 1
+	acc, err = agg.NewLayout(p.Stages[0].Aggs).Update(acc, one, 0, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, _, err := fin.Batch([][]byte{key.AppendValue(nil, dataflow.Text("a"))}, [][]byte{acc}, dataflow.OnErrorSkip); !errors.Is(err, enough) {
+		t.Error(err) // also for a single row, whose failure would be skipped
+	}
+}

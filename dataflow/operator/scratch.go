@@ -65,6 +65,7 @@ func (s *Scratch) begin(f *Finalizer, n int) {
 		clear(s.visible)
 	}
 	s.failed, s.bad = RowError{}, nil
+	s.env.Interrupt = f.interrupt
 }
 
 // fail notes that an expression fails for a row.

@@ -13,6 +13,8 @@ import (
 type ExecOptions struct {
 	// MaxBytes is how much memory the run may hold: groups, sides of joins, rows to sort and the result. 0 = DefaultExecBytes.
 	MaxBytes int64
+	// Interrupt, if set, is asked again and again while expressions are evaluated; its error ends the run.
+	Interrupt func() error
 }
 
 // DefaultExecBytes is the memory that a run of a query may hold when the caller does not say: a few such queries fit
@@ -55,6 +57,8 @@ type run struct {
 	tables  Tables
 	lookups []expr.Lookup // of the subqueries that have run
 	scans   map[*scanNode]*scanner
+	// interrupt ends the evaluation of expressions with its error; nil = never.
+	interrupt func() error
 }
 
 // Run runs the query and returns its rows, in the order that ORDER BY asks for. Rows of a grouping without ORDER BY come in
@@ -64,7 +68,7 @@ func (q *Query) Run(tables Tables, opts ExecOptions) (_ *batch.Batch, err error)
 	if opts.MaxBytes <= 0 {
 		opts.MaxBytes = DefaultExecBytes
 	}
-	r := &run{q: q, mem: &budget{limit: opts.MaxBytes}, tables: tables, lookups: make([]expr.Lookup, len(q.subqueries)), scans: make(map[*scanNode]*scanner)}
+	r := &run{q: q, mem: &budget{limit: opts.MaxBytes}, tables: tables, lookups: make([]expr.Lookup, len(q.subqueries)), scans: make(map[*scanNode]*scanner), interrupt: opts.Interrupt}
 	defer func() { err = errors.Join(err, r.close()) }()
 	result := &collector{out: batch.NewBatch(q.Schema), mem: r.mem}
 	if err := r.drain(r.chain(q.root, result)); err != nil {

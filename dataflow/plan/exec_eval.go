@@ -25,7 +25,7 @@ type evaluator struct {
 
 func newEvaluator(r *run, next step) *evaluator {
 	ev := &evaluator{next: next, mem: r.mem, src: r.q.src}
-	ev.env.Now, ev.env.Lookups = r.q.now, r.lookups
+	ev.env.Now, ev.env.Lookups, ev.env.Interrupt = r.q.now, r.lookups, r.interrupt
 	ev.env.Fail = func(row int, err *dataflow.Error) {
 		if row < ev.failed {
 			ev.failed, ev.err, ev.errAt = row, err, ev.at
@@ -63,6 +63,9 @@ func (ev *evaluator) pass(b *batch.Batch, most func() int64, compute func(piece 
 			}
 			ev.env.Begin(max(1, min(limit, int64(memoryOf(n)))))
 			result = compute(piece)
+			if err := ev.env.Interrupted(); err != nil {
+				return false, err
+			}
 			if !ev.env.Over() || n > 1 {
 				return !ev.env.Over(), nil
 			}

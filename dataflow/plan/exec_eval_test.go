@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -107,6 +108,30 @@ func TestAReaderIsToldHowManyRowsAreWanted(t *testing.T) {
 		}
 		if m.most != want {
 			t.Errorf("%s: %d, want %d", text, m.most, want)
+		}
+	}
+}
+
+func TestAnInterruptEndsARun(t *testing.T) {
+	enough := errors.New("enough")
+	for _, text := range []string{
+		"SELECT count(*) FROM p.t WHERE md5(k) ~ 'x'",             // while rows come
+		"SELECT count(*) FROM p.t GROUP BY k HAVING md5(k) ~ 'x'", // at the end
+	} {
+		q, err := bind(tables{"p.t": keyTable(2000)}, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		looks := 0
+		tb := keyTable(2000)
+		_, err = q.Run(&memory{ts: tables{"p.t": tb}, size: tb.rows.N}, plan.ExecOptions{Interrupt: func() error {
+			if looks++; looks > 5 {
+				return enough
+			}
+			return nil
+		}})
+		if !errors.Is(err, enough) || looks != 6 {
+			t.Errorf("%s: %v after %d looks", text, err, looks)
 		}
 	}
 }

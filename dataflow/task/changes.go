@@ -32,8 +32,9 @@ type noted struct {
 	indexed   int32
 }
 
-func newChanges(st *plan.Stage) *changes {
-	return &changes{fin: operator.NewFinalizer(st), index: make([]int32, 64)}
+// newChanges returns the changes of a stage's table; interrupt ends the computing of rows.
+func newChanges(st *plan.Stage, interrupt func() error) *changes {
+	return &changes{fin: operator.NewFinalizer(st).Until(interrupt), index: make([]int32, 64)}
 }
 
 func (c *changes) empty() bool { return len(c.noted) == 0 }

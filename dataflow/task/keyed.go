@@ -65,7 +65,7 @@ func newKeyed(r *Run, st *plan.Stage, shard dataflow.ShardID, in *exchange.Inbox
 
 func (k *keyed) loop(ctx context.Context) error {
 	if len(k.routes) > 0 {
-		k.changes = newChanges(k.stage)
+		k.changes = newChanges(k.stage, k.run.ending)
 	}
 	if err := k.createOnlyRow(ctx); err != nil {
 		return err
@@ -369,9 +369,9 @@ func (k *keyed) pass(ctx context.Context, out *batch.Batch) error {
 
 // passPiece sends changes over one route, or does nothing when that does not fit.
 func (k *keyed) passPiece(ctx context.Context, rt *route, out *batch.Batch) (fits bool, err error) {
-	b, failed, fits := rt.compute(out, nil)
-	if !fits {
-		return false, nil
+	b, failed, fits, err := rt.compute(out, nil)
+	if err != nil || !fits {
+		return false, err
 	}
 	// A row of a table that a view cannot compute is left out while it is there: its retraction fails as it did. It is not
 	// counted, because the count is of rows of streams.

@@ -30,6 +30,7 @@ type route struct {
 
 func newRoute(r *Run, st *plan.Stage, in *plan.Input, _ dataflow.ShardID, edges []*exchange.Edge) *route {
 	rt := &route{run: r, stage: st, chain: operator.NewChainRunner(st, in), edges: edges, pseudo: in.Pseudo, sel: make([][]int32, len(edges))}
+	rt.env.Interrupt = r.ending
 	if !in.FromStage {
 		rt.pre = operator.NewPreAgg(st)
 	}
@@ -53,9 +54,10 @@ func (rt *route) broadcast(ctx context.Context, m exchange.Message) error {
 }
 
 // compute runs the chain over b without the rows of skip, and says for which rows it failed. fits is false when b is too
-// large to be computed at once.
-func (rt *route) compute(b *batch.Batch, skip batch.Bitmap) (out *batch.Batch, failed []operator.RowError, fits bool) {
-	return rt.chain.Run(b, skip, &rt.env)
+// large to be computed at once. The error says that the run ends.
+func (rt *route) compute(b *batch.Batch, skip batch.Bitmap) (out *batch.Batch, failed []operator.RowError, fits bool, err error) {
+	out, failed, fits = rt.chain.Run(b, skip, &rt.env)
+	return out, failed, fits, rt.env.Interrupted()
 }
 
 // send splits a batch that the chain has computed by key group and sends each shard its rows. Their append times stay

@@ -80,7 +80,7 @@ type Config struct {
 type Run struct {
 	cfg     Config
 	cancel  context.CancelFunc
-	ctx     context.Context // the run's lifetime
+	tasks   context.Context // the tasks' lifetime: until Stop or the first failure
 	done    chan struct{}
 	sources []*source
 	keyed   []*keyed
@@ -92,14 +92,14 @@ type Run struct {
 // Start builds the graph and starts its tasks. They run until Stop or the first failure.
 func Start(cfg Config) (*Run, error) {
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &Run{cfg: cfg, ctx: ctx, cancel: cancel, done: make(chan struct{}), writers: make(map[dataflow.ShardID]*checkpoint.Writer)}
+	g, gctx := errgroup.WithContext(ctx)
+	r := &Run{cfg: cfg, tasks: gctx, cancel: cancel, done: make(chan struct{}), writers: make(map[dataflow.ShardID]*checkpoint.Writer)}
 	if err := r.build(); err != nil {
 		cancel()
 		return nil, err
 	}
 	r.markers.init(len(r.keyed))
 	r.barrier.init(len(r.keyed), cfg.Phases)
-	g, gctx := errgroup.WithContext(ctx)
 	for _, w := range r.writers {
 		g.Go(guarded("the writer of deltas", func() error { return w.Run(gctx) }))
 	}
@@ -185,6 +185,9 @@ func (r *Run) build() error {
 	}
 	return nil
 }
+
+// ending returns an error once the tasks are to end: what they compute is not wanted any more.
+func (r *Run) ending() error { return r.tasks.Err() }
 
 // Inject puts barrier n into every source of this node. Ids must increase from call to call.
 func (r *Run) Inject(n dataflow.CheckpointID) {

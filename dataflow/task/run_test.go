@@ -123,7 +123,9 @@ CREATE MATERIALIZED VIEW counts AS SELECT word, count(*) AS n FROM words WHERE w
 CREATE MATERIALIZED VIEW often AS SELECT n, count(*) AS words FROM counts WHERE n > 1 GROUP BY n;
 CREATE MATERIALIZED VIEW total AS SELECT sum(n) AS n FROM counts;`
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T) *world { return newWorldOf(t, program) }
+
+func newWorldOf(t *testing.T, program string) *world {
 	file, err := sql.Parse(program)
 	if err != nil {
 		t.Fatal(err)
@@ -375,6 +377,45 @@ func TestProcessedEndsWithItsContext(t *testing.T) {
 	w.run.Stop()
 	if _, err := w.run.Processed(t.Context(), nil); err == nil {
 		t.Fatal("a run that has ended processed something")
+	}
+}
+
+// readLog says when its task has rows.
+type readLog struct {
+	task.RowLog
+	read func()
+}
+
+func (l readLog) Read(stream dataflow.StreamID, from dataflow.Offset, most int) ([]task.Rows, error) {
+	rows, err := l.RowLog.Read(stream, from, most)
+	if len(rows) > 0 {
+		l.read()
+	}
+	return rows, err
+}
+
+// A batch of these rows takes minutes.
+func TestAStopDoesNotWaitForTheExpressionsOfABatch(t *testing.T) {
+	w := newWorldOf(t, `CREATE STREAM words (word TEXT);
+		CREATE MATERIALIZED VIEW heavy AS SELECT word, count(*) AS n FROM words WHERE repeat(word, 1000) ~ '(x|y)*(z|w)*(x|z)*u$' GROUP BY word;`)
+	reading := make(chan struct{})
+	var once sync.Once
+	w.change = func(c *task.Config) {
+		rows := c.Rows
+		c.Rows = func(s dataflow.ShardID) task.RowLog {
+			return readLog{rows(s), func() { once.Do(func() { close(reading) }) }}
+		}
+	}
+	words := make([]string, 1024)
+	for i := range words {
+		words[i] = strings.Repeat("x", 1000)
+	}
+	w.logs[0].append(w.plan.Reads[0].Schema, words...)
+	w.start()
+	<-reading
+	w.run.Stop()
+	if got := w.run.Positions(); got[dataflow.StreamShard{Stream: 1}] != 0 {
+		t.Errorf("rows that were given up count as read: %v", got)
 	}
 }
 

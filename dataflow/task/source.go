@@ -274,9 +274,9 @@ func (s *source) feedPiece(ctx context.Context, b *batch.Batch) (fits bool, err 
 			if rt.pseudo {
 				in = b
 			}
-			out, failed, fits := rt.compute(in, skip)
-			if !fits {
-				return false, nil
+			out, failed, fits, err := rt.compute(in, skip)
+			if err != nil || !fits {
+				return false, err
 			}
 			for _, f := range failed {
 				if s.run.cfg.OnError == dataflow.OnErrorFail {
