@@ -35,7 +35,7 @@ func (v flatView) Iter(dataflow.StageID, []byte, []byte) statequery.Iter { panic
 func (v flatView) Changes(statequery.View, dataflow.StageID, []byte, []byte) statequery.Iter {
 	panic("not measured")
 }
-func (v flatView) Release()                                              {}
+func (v flatView) Release() {}
 
 type flatLive struct {
 	statequery.Live

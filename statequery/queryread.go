@@ -127,4 +127,3 @@ func (s *keyRows) Next(most int) (*batch.Batch, error) {
 
 // Close implements plan.Rows.
 func (s *keyRows) Close() error { return nil }
-
