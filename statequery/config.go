@@ -32,6 +32,9 @@ type Config struct {
 	// WatchRetained is how long the changes of a watched table are kept, and for how long after its last watcher has left;
 	// default 10 min.
 	WatchRetained time.Duration
+	// LiveEvery is how often the watchers of a live table are told what has changed; default 100 ms: as often as people see,
+	// and seldom enough for a key that changes all the time.
+	LiveEvery time.Duration
 }
 
 // DefaultTotalBytes is the default of Config.TotalBytes.
@@ -61,6 +64,9 @@ func (c *Config) ensureDefaults() {
 	}
 	if c.WatchRetained == 0 {
 		c.WatchRetained = DefaultWatchRetained
+	}
+	if c.LiveEvery == 0 {
+		c.LiveEvery = 100 * time.Millisecond
 	}
 	if c.TotalBytes == 0 {
 		c.TotalBytes = DefaultTotalBytes

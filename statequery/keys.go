@@ -52,8 +52,8 @@ func encodeParts(st *plan.Stage, row dataflow.Row) ([]byte, error) {
 
 func appendParts(dst []byte, st *plan.Stage, row dataflow.Row) ([]byte, error) {
 	from := len(dst)
-	for i, v := range row {
-		v, err := coerce(st.Key[i], v)
+	for i := range row {
+		v, err := coerce(st.Key[i], row[i])
 		if err != nil {
 			return dst[:from], err
 		}

@@ -18,6 +18,7 @@ type Reader struct {
 	// changed tells whether tables are still what the catalog says: as long as it is the catalog's channel.
 	changed <-chan struct{}
 	tables  map[string]*ReaderTable // by pipeline.table
+	last    *ReaderTable            // that Table has returned: most requests read one table
 	open    []*reading              // of the request under way
 	key     []byte
 }
@@ -25,6 +26,7 @@ type Reader struct {
 // ReaderTable is a table as a Reader knows it. It is good until the Reader's next Begin.
 type ReaderTable struct {
 	rd       *Reader
+	name     string // pipeline.table
 	pipeline *Pipeline
 	table    *Table
 	mem      rowMemory
@@ -40,6 +42,7 @@ func (rd *Reader) Begin() {
 	if now := rd.e.cfg.Catalog.Changed(); now != rd.changed {
 		rd.changed = now
 		clear(rd.tables)
+		rd.last = nil
 	}
 }
 
@@ -54,7 +57,11 @@ func (rd *Reader) End() {
 
 // Table finds a table by its whole name, pipeline.table. name may be reused when it returns.
 func (rd *Reader) Table(name []byte) (*ReaderTable, error) {
+	if rd.last != nil && rd.last.name == string(name) {
+		return rd.last, nil
+	}
 	if t := rd.tables[string(name)]; t != nil {
+		rd.last = t
 		return t, nil
 	}
 	pipeline, table, ok := strings.Cut(string(name), ".")
@@ -65,9 +72,9 @@ func (rd *Reader) Table(name []byte) (*ReaderTable, error) {
 	if err != nil {
 		return nil, err
 	}
-	rt := &ReaderTable{rd: rd, pipeline: p, table: t}
-	rd.tables[string(name)] = rt
-	return rt, nil
+	rd.last = &ReaderTable{rd: rd, name: string(name), pipeline: p, table: t}
+	rd.tables[rd.last.name] = rd.last
+	return rd.last, nil
 }
 
 // Schema returns the table's visible columns.

@@ -80,6 +80,9 @@ type Live interface {
 	// Scan returns copies of the first limit entries with lo ≤ key < hi, by key; a nil hi is no bound, a limit of 0 none.
 	// The error is Get's.
 	Scan(stage dataflow.StageID, shard dataflow.ShardID, lo, hi []byte, limit int) (keys, values [][]byte, err error)
+	// Fresh returns copies of entries that have changed since the last barrier, in any order, of about maxBytes at most; a nil
+	// value says that the key is gone. The error is Get's.
+	Fresh(stage dataflow.StageID, shard dataflow.ShardID, maxBytes int64) (keys, values [][]byte, err error)
 	// Covered returns positions of which every table holds all effects. It does not wait for rows that are being read.
 	Covered(ctx context.Context) dataflow.Positions
 	// Processed waits until every table holds the effect of all rows below want, and returns the positions, at least

@@ -218,6 +218,26 @@ func (l *live) Committed(stage dataflow.StageID, shard dataflow.ShardID, cut dat
 	return append(dst, then[keys[0]]...), true, true
 }
 
+// Fresh returns what differs from the newest cut.
+func (l *live) Fresh(stage dataflow.StageID, shard dataflow.ShardID, maxBytes int64) (keys, values [][]byte, err error) {
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	if l.w.mu.live != l.t {
+		return nil, nil, dataflow.Errorf(dataflow.ReasonPipelineRecovering, "the incarnation has ended")
+	}
+	all, now := l.w.at(l.t, stage, shard, nil, nil)
+	_, then := l.w.at(l.w.mu.cuts[l.w.mu.pipeline.Newest().ID], stage, shard, nil, nil)
+	for _, k := range all {
+		if maxBytes -= int64(len(k) + len(now[k])); maxBytes < 0 {
+			break
+		}
+		if !bytes.Equal(now[k], then[k]) {
+			keys, values = append(keys, []byte(k)), append(values, bytes.Clone(now[k]))
+		}
+	}
+	return keys, values, nil
+}
+
 func (l *live) Scan(stage dataflow.StageID, shard dataflow.ShardID, lo, hi []byte, limit int) (keys, values [][]byte, err error) {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()

@@ -25,14 +25,23 @@ func (e *Engine) Watch(ctx context.Context, r dataflow.Watch, fn func(*dataflow.
 	if w.lo, w.hi, err = keyRange(t.stage, r.Range); err != nil {
 		return err
 	}
-	if w.f, err = e.watches.join(p, r.Table, t); err != nil {
-		return err
-	}
-	defer e.watches.leave(w.f)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(e.watches.ctx, cancel)()
-	err = w.run(ctx)
+	if r.Isolation == dataflow.ReadUncommitted {
+		l := &liveWatcher{watcher: *w}
+		if l.live, err = e.watches.joinLive(p, r.Table, t); err != nil {
+			return err
+		}
+		defer e.watches.leftLive(l.live)
+		err = l.runLive(ctx)
+	} else {
+		if w.f, err = e.watches.join(p, r.Table, t); err != nil {
+			return err
+		}
+		defer e.watches.leave(w.f)
+		err = w.run(ctx)
+	}
 	if e.watches.ctx.Err() != nil {
 		return errWatchesEnd()
 	}

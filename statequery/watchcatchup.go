@@ -23,11 +23,19 @@ const (
 // snapshot sends the rows of a reading's cut.
 func (w *watcher) snapshot(ctx context.Context, r *reading) error {
 	out := w.events(true)
+	if err := w.snapshotInto(ctx, r, out, nil); err != nil {
+		return err
+	}
 	out.any = true // also an empty table has a snapshot
+	return w.reached(r.cut, out)
+}
+
+// snapshotInto adds the rows of a reading's cut, of the keys that keep admits; nil = all. It closes the reading.
+func (w *watcher) snapshotInto(ctx context.Context, r *reading, out *watchEvents, keep func(key []byte) bool) error {
 	held := w.hold(r.cut)
 	defer held.release(ctx)
 	for lo := w.lo; ; {
-		changes, last, err := w.snapshotRows(ctx, r, lo)
+		changes, last, err := w.snapshotRows(ctx, r, lo, keep)
 		r.close()
 		if err != nil {
 			return w.tooOld(err)
@@ -43,13 +51,13 @@ func (w *watcher) snapshot(ctx context.Context, r *reading) error {
 			return err
 		}
 		if last == nil {
-			return w.reached(r.cut, out)
+			return nil
 		}
 	}
 }
 
 // snapshotRows reads a page. last is the key after which to go on; nil when nothing is left.
-func (w *watcher) snapshotRows(ctx context.Context, r *reading, lo []byte) (changes []dataflow.WatchChange, last []byte, err error) {
+func (w *watcher) snapshotRows(ctx context.Context, r *reading, lo []byte, keep func(key []byte) bool) (changes []dataflow.WatchChange, last []byte, err error) {
 	if err := w.e.watches.enterPage(ctx); err != nil {
 		return nil, nil, err
 	}
@@ -69,6 +77,9 @@ func (w *watcher) snapshotRows(ctx context.Context, r *reading, lo []byte) (chan
 			return nil, nil, err
 		}
 		for i := range rows.N {
+			if keep != nil && !keep(keys[i]) {
+				continue
+			}
 			c := dataflow.WatchChange{
 				Key: appendRowJSON(nil, keyRows, i, w.r.NumbersAsText), Row: appendRowJSON(nil, rows, i, w.r.NumbersAsText), Checkpoint: r.cut.ID,
 			}

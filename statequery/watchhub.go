@@ -19,6 +19,7 @@ type watchHub struct {
 	mu        struct {
 		sync.Mutex
 		feeds    map[feedKey]*feed
+		live     map[feedKey]*liveFeed
 		watchers int
 	}
 }
@@ -33,7 +34,7 @@ const (
 func newWatchHub(e *Engine) *watchHub {
 	h := &watchHub{e: e, pages: make(chan struct{}, watchPages)}
 	h.ctx, h.stop = context.WithCancel(context.Background())
-	h.mu.feeds = make(map[feedKey]*feed)
+	h.mu.feeds, h.mu.live = make(map[feedKey]*feed), make(map[feedKey]*liveFeed)
 	return h
 }
 
@@ -55,11 +56,8 @@ func errWatchesEnd() error {
 func (h *watchHub) join(p *Pipeline, table string, t *Table) (*feed, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.ctx.Err() != nil {
-		return nil, errWatchesEnd()
-	}
-	if h.mu.watchers >= maxWatchers {
-		return nil, dataflow.Errorf(dataflow.ReasonOverloaded, "%d watches are open, which is the limit of a node", maxWatchers).WithRetry(gateRetry)
+	if err := h.admitLocked(); err != nil {
+		return nil, err
 	}
 	k := feedKey{p.UID, table}
 	f := h.mu.feeds[k]
@@ -72,6 +70,17 @@ func (h *watchHub) join(p *Pipeline, table string, t *Table) (*feed, error) {
 	f.watchers++
 	h.mu.watchers++
 	return f, nil
+}
+
+// admitLocked refuses a watcher for whom there is no place.
+func (h *watchHub) admitLocked() error {
+	if h.ctx.Err() != nil {
+		return errWatchesEnd()
+	}
+	if h.mu.watchers >= maxWatchers {
+		return dataflow.Errorf(dataflow.ReasonOverloaded, "%d watches are open, which is the limit of a node", maxWatchers).WithRetry(gateRetry)
+	}
+	return nil
 }
 
 // leave takes a watcher away. The feed stays for a while: he may come back for what he has missed.
@@ -112,5 +121,59 @@ func (h *watchHub) forget(f *feed) {
 func (h *watchHub) share() int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.e.cfg.WatchBytes / int64(max(1, len(h.mu.feeds)))
+	return h.e.cfg.WatchBytes / int64(max(1, len(h.mu.feeds)+2*len(h.mu.live))) // a live feed keeps sets and what it was told
+}
+
+// joinLive is join for a live watcher. Who has joined calls leftLive.
+func (h *watchHub) joinLive(p *Pipeline, table string, t *Table) (*liveFeed, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := h.admitLocked(); err != nil {
+		return nil, err
+	}
+	k := feedKey{p.UID, table}
+	f := h.mu.live[k]
+	if f == nil {
+		f = &liveFeed{hub: h, key: k, pipeline: p.Name, table: t, idle: make(chan struct{}, 1)}
+		f.mu.cut, f.mu.incarnation, f.mu.changed = p.Newest(), p.Incarnation, make(chan struct{})
+		f.mu.sent = make(map[string][]byte)
+		h.mu.live[k] = f
+		h.followers.Go(func() { f.follow(h.ctx) }) // under the lock, so that EndWatches waits for it
+	}
+	f.watchers++
+	h.mu.watchers++
+	return f, nil
+}
+
+// leftLive takes a live watcher away. The feed goes with the last one: nobody resumes a live watch.
+func (h *watchHub) leftLive(f *liveFeed) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.mu.watchers--
+	if f.watchers--; f.watchers == 0 {
+		select {
+		case f.idle <- struct{}{}:
+		default: // it has been told
+		}
+	}
+}
+
+// leaveLive takes a live feed away that nobody watches, and reports that it has.
+func (h *watchHub) leaveLive(f *liveFeed) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if f.watchers > 0 {
+		return false
+	}
+	delete(h.mu.live, f.key)
+	return true
+}
+
+// forgetLive takes a live feed away whose follower ends.
+func (h *watchHub) forgetLive(f *liveFeed) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.mu.live[f.key] == f {
+		delete(h.mu.live, f.key)
+	}
 }

@@ -148,7 +148,8 @@ func (c *Client) Scan(ctx context.Context, table string, s ScanRange, o ReadOpti
 	})
 }
 
-// Query runs one SELECT over a table.
+// Query runs one SELECT over tables of one pipeline, or EXPLAIN. The answer to the EXPLAIN of a view that is not deployed has
+// no cut.
 func (c *Client) Query(ctx context.Context, sql string, o ReadOptions) (*Rows, error) {
 	p := pipelineOf(sql)
 	req := &weirv1.QueryRequest{

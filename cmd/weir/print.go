@@ -167,6 +167,9 @@ func rowCells(row []byte) (names []string, cells []cell, err error) {
 
 // cutLine says in one line which input an answer reflects.
 func cutLine(c *weirv1.Cut) string {
+	if c == nil {
+		return "no cut: no table was read"
+	}
 	var b strings.Builder
 	if c.GetSpeculative() {
 		fmt.Fprintf(&b, "live, incarnation %d of %s over cut %d; a recovery may take this back", c.GetIncarnation(), c.GetPipeline(), c.GetCheckpointId())

@@ -18,11 +18,15 @@ func (c *cli) queryCommand() *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use:   "query [SQL] [flags]",
-		Short: "Run one SELECT over a table",
-		Long: `Run one SELECT over a table. The text is the argument, or a file (--file, - is standard input).
+		Short: "Run one SELECT over tables",
+		Long: `Run one SELECT over tables of one pipeline, all at one cut. The text is the argument, or a file (--file, - is standard
+input). EXPLAIN SELECT … shows how a query is run, EXPLAIN pipeline.table how a table is kept up to date, EXPLAIN CREATE
+MATERIALIZED VIEW … how one would be.
 
 With -o json: one row per line, then {"cut":…}.`,
-		Example: `  weir query "SELECT word, n FROM wordcount.counts ORDER BY n DESC LIMIT 10"`,
+		Example: `  weir query "SELECT word, n FROM wordcount.counts ORDER BY n DESC LIMIT 10"
+  weir query "SELECT a.word FROM wordcount.counts a JOIN wordcount.titles b USING (word)"
+  weir query "EXPLAIN wordcount.counts"`,
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "read the SQL from this file")
 	read.add(cmd)

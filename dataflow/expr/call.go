@@ -126,7 +126,7 @@ func fold(e Expr) Expr {
 	constant := true
 	Walk(e, func(x Expr) bool {
 		switch x := x.(type) {
-		case *Column:
+		case *Column, *Subquery:
 			constant = false
 		case *Call:
 			constant = constant && !x.fn.stable && !x.fn.volatile

@@ -28,13 +28,13 @@ func compareFunctions() []function {
 			doc: "Equal. Text compares by bytes; NaN equals NaN.", example: "1 = 1.0"},
 		{name: "<>", args: both, result: tBool, eval: evalCompare(order{less: true, greater: true}),
 			doc: "Not equal; also written !=.", example: "'a' <> 'b'"},
-		{name: "<", args: both, result: tBool, eval: evalCompare(order{less: true}),
+		{name: "<", args: both, result: tBool, check: checkOrdered, eval: evalCompare(order{less: true}),
 			doc: "Less. Text compares by bytes (collation C); NaN is greater than every number.", example: "'B' < 'a'"},
-		{name: "<=", args: both, result: tBool, eval: evalCompare(order{less: true, equal: true}),
+		{name: "<=", args: both, result: tBool, check: checkOrdered, eval: evalCompare(order{less: true, equal: true}),
 			doc: "Less or equal.", example: "2 <= 2"},
-		{name: ">", args: both, result: tBool, eval: evalCompare(order{greater: true}),
+		{name: ">", args: both, result: tBool, check: checkOrdered, eval: evalCompare(order{greater: true}),
 			doc: "Greater.", example: "'NaN'::double precision > 1e300"},
-		{name: ">=", args: both, result: tBool, eval: evalCompare(order{equal: true, greater: true}),
+		{name: ">=", args: both, result: tBool, check: checkOrdered, eval: evalCompare(order{equal: true, greater: true}),
 			doc: "Greater or equal.", example: "2 >= 3"},
 		{name: "is distinct from", args: both, result: tBool, nullable: true, eval: evalDistinct(true),
 			doc: "Not equal, where NULL equals NULL only.", example: "1 IS DISTINCT FROM NULL"},
@@ -47,14 +47,25 @@ func compareFunctions() []function {
 	}
 }
 
+// checkOrdered refuses to order values that have no order.
+func checkOrdered(c *Call) *dataflow.Error {
+	for _, a := range c.args {
+		if t := a.Type(); t == tJSON || t.Elem() == tJSON {
+			return dataflow.Errorf(dataflow.ReasonSQLUnsupported, "%s values have no order here: operator %s", t, c.fn.name).
+				WithHint("compare a part of it: (payload ->> 'n')::numeric > 5")
+		}
+	}
+	return nil
+}
+
 func evalCompare(o order) func(f *frame) {
 	return func(f *frame) {
 		a, b, out := f.args[0], f.args[1], f.out.Ints
 		switch t := a.v.Type; t {
-		case tBool, tInt, tTime:
+		case tBool, tInt, tTime, tDate:
 			compareIntColumns(out, a, b, o)
 			zeroNulls(out, f.nulls)
-		case tText:
+		case tText, tBytes:
 			if o.less == o.greater {
 				equalTexts(f, a, b, o.equal)
 				return
@@ -173,9 +184,9 @@ type inSet struct {
 func checkIn(c *Call) *dataflow.Error {
 	var set inSet
 	switch c.args[0].Type() {
-	case tBool, tInt, tTime:
+	case tBool, tInt, tTime, tDate:
 		set.ints = make(map[int64]struct{})
-	case tText:
+	case tText, tBytes:
 		set.texts = make(map[string]struct{})
 	default:
 		return nil

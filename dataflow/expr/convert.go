@@ -13,6 +13,8 @@ func castFor(from, to dataflow.Type) castFunc {
 		return toText
 	case from == dataflow.TypeText:
 		return fromText(to)
+	case from == dataflow.TypeJSONB:
+		return fromJSON(to)
 	case from == dataflow.TypeBigInt && to == dataflow.TypeNumeric:
 		return func(f *frame) {
 			a := f.args[0]
@@ -89,6 +91,10 @@ func fromText(to dataflow.Type) castFunc {
 				}
 				return err
 			})
+			return
+		}
+		if to == dataflow.TypeJSONB {
+			f.eachText(func(dst []byte, i int) ([]byte, *dataflow.Error) { return appendJSONB(dst, a.text(i)) })
 			return
 		}
 		f.each(func(i int) *dataflow.Error {

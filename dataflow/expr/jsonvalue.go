@@ -22,7 +22,7 @@ func appendJSONB(dst, text []byte) ([]byte, *dataflow.Error) {
 	case errors.Is(err, jsonb.ErrTooLarge):
 		return dst, dataflow.Errorf(dataflow.ReasonTooLarge, "a JSONB value may have %d bytes", dataflow.MaxRowBytes)
 	case err != nil:
-		return dst, failf("invalid input syntax for type json: %v", err)
+		return dst, failf("invalid input syntax for type json").WithHint("%v", err)
 	}
 	return out, nil
 }

@@ -53,9 +53,9 @@ func logicFunctions() []function {
 			doc: "The first argument that is not NULL; those behind it are not evaluated.", example: "coalesce(NULL, 2)"},
 		{name: "nullif", args: []dataflow.Type{typeAny, typeAny}, result: typeAny, nullable: true, eval: evalNullIf,
 			doc: "NULL if both are equal, else the first.", example: "nullif('-', '-')"},
-		{name: "greatest", args: []dataflow.Type{typeAny}, variadic: true, result: typeAny, nullable: true, eval: evalGreatest(1),
+		{name: "greatest", args: []dataflow.Type{typeAny}, variadic: true, result: typeAny, nullable: true, check: checkOrdered, eval: evalGreatest(1),
 			doc: "The greatest argument; NULLs are ignored.", example: "greatest(1, NULL, 3)"},
-		{name: "least", args: []dataflow.Type{typeAny}, variadic: true, result: typeAny, nullable: true, eval: evalGreatest(-1),
+		{name: "least", args: []dataflow.Type{typeAny}, variadic: true, result: typeAny, nullable: true, check: checkOrdered, eval: evalGreatest(-1),
 			doc: "The least argument; NULLs are ignored.", example: "least(1, NULL, 3)"},
 	}
 }

@@ -98,7 +98,7 @@ func lex(s string) []token {
 			i = j
 		default:
 			op := ""
-			for _, o := range []string{"!~*", "::", "||", "<=", ">=", "<>", "!=", "!~", "~*", "<<", ">>"} {
+			for _, o := range []string{"->>", "#>>", "!~*", "->", "#>", "@>", "<@", "?|", "?&", "::", "||", "<=", ">=", "<>", "!=", "!~", "~*", "<<", ">>"} {
 				if strings.HasPrefix(s[i:], o) {
 					op = o
 					break
@@ -190,7 +190,7 @@ func (p *parser) expr(level int) expr.Expr {
 			ok = binary(levelAnd)
 		case "=", "<>", "!=", "<", ">", "<=", ">=":
 			ok = binary(levelCompare)
-		case "||", "~", "~*", "!~", "!~*", "&", "|", "#", "<<", ">>":
+		case "->", "->>", "#>", "#>>", "@>", "<@", "?", "?|", "?&", "||", "~", "~*", "!~", "!~*", "&", "|", "#", "<<", ">>":
 			ok = binary(levelOther)
 		case "+", "-":
 			ok = binary(levelAdd)
@@ -276,7 +276,21 @@ func (p *parser) list() []expr.Expr {
 func (p *parser) typeName() dataflow.Type {
 	t := p.peek()
 	p.i++
+	typ := p.scalarType(t)
+	if p.take("[", "]") {
+		return dataflow.ArrayOf(typ)
+	}
+	return typ
+}
+
+func (p *parser) scalarType(t token) dataflow.Type {
 	switch t.text {
+	case "jsonb":
+		return dataflow.TypeJSONB
+	case "bytea":
+		return dataflow.TypeBytea
+	case "date":
+		return dataflow.TypeDate
 	case "bigint", "int8", "int", "integer":
 		return dataflow.TypeBigInt
 	case "boolean", "bool":
@@ -293,9 +307,6 @@ func (p *parser) typeName() dataflow.Type {
 	case "interval":
 		return dataflow.TypeInterval
 	case "text":
-		if p.take("[", "]") {
-			return dataflow.TypeTextArray
-		}
 		return dataflow.TypeText
 	}
 	panic(parseError("type " + t.text))

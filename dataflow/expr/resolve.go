@@ -351,5 +351,6 @@ func topics() []topic {
 		{"Patterns", append(likeFunctions(), regexpFunctions()...)},
 		{"Arrays", arrayFunctions()},
 		{"Time", timeFunctions()},
+		{"JSON", jsonFunctions()},
 	}
 }

@@ -218,6 +218,9 @@ func TestBatchesEqualRows(t *testing.T) {
 					if got[i] != wantErr[i] {
 						t.Fatalf("%s (%s): row %d %v fails with %q, alone with %q", text, l.e, i, rows[i], got[i], wantErr[i])
 					}
+					if wantErr[i] != "" {
+						continue // what a row that has failed gives means nothing
+					}
 					if g, w := describe(rowOf(v, i)), describe(want[i]); g != w {
 						t.Fatalf("%s (%s): row %d %v is %s, alone %s", text, l.e, i, rows[i], g, w)
 					}

@@ -30,6 +30,7 @@ func Append(dst, text []byte, limit int) ([]byte, error) {
 		return dst, errors.New("it is not valid UTF-8")
 	}
 	n := normalizer{in: text, out: dst, start: len(dst), limit: limit}
+	n.members = n.first[:0]
 	n.space()
 	err := n.value(0)
 	if err == nil {
@@ -50,7 +51,8 @@ type normalizer struct {
 	out     []byte
 	start   int // of this value in out
 	limit   int
-	members []member // of the objects that are open, those of the innermost last
+	members []member   // of the objects that are open, those of the innermost last
+	first   [16]member // room for members of small values
 	scratch []byte
 }
 

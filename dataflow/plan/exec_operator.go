@@ -237,11 +237,11 @@ func (v *rowsOf) next(most int64) (*batch.Batch, error) {
 	}
 	out := batch.NewBatch(v.node.cols)
 	for v.at < len(v.node.rows) && out.N < batch.TargetRows && (most == noLimit || int64(out.N) < most) {
-		p := v.node.rows[v.at]
-		for i, x := range p.Exprs {
+		row := v.node.rows[v.at]
+		for i, x := range row.exprs {
 			val, err := expr.EvalRow(x, nil, nil, v.r.q.now)
 			if err != nil {
-				return nil, v.node.src.At(err, v.node.src.Span(p.At[i].Line, p.At[i].Column))
+				return nil, v.node.src.At(err, row.at[i])
 			}
 			out.Cols[i].AppendValue(val)
 		}

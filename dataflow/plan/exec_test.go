@@ -186,6 +186,13 @@ func TestMemoryIsBounded(t *testing.T) {
 		"SELECT DISTINCT v FROM p.t",
 		"SELECT v, count(*) FROM p.t GROUP BY v",
 		"SELECT count(*) FROM (SELECT v FROM p.t GROUP BY v) AS g",
+		"SELECT count(*) FROM p.t a JOIN p.t b ON a.v = b.v",
+		"SELECT count(*) FROM p.t a, p.t b",
+		"SELECT count(*) FROM p.t WHERE v IN (SELECT v FROM p.t)",
+		"SELECT count(*) FROM p.t a WHERE EXISTS (SELECT 1 FROM p.t b WHERE b.v = a.v)",
+		"SELECT v FROM p.t UNION SELECT v + 1 FROM p.t",
+		"SELECT count(*) FROM (SELECT v FROM p.t EXCEPT SELECT v FROM p.t) AS e",
+		"SELECT count(*) FROM (SELECT row_number() OVER (ORDER BY v) AS r FROM p.t) AS w",
 	} {
 		q, err := bind(ts, text)
 		if err != nil {

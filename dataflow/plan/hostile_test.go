@@ -30,6 +30,21 @@ func TestHostileTextsEndSoon(t *testing.T) {
 		return b.String() + " SELECT count(*) AS n, sum(v) AS s FROM c190"
 	}
 	long := "v" + repeat(" + v", 2_400)
+	doubling := func(n int) string {
+		var b strings.Builder
+		b.WriteString("WITH c0 AS (SELECT v FROM p.t)")
+		for i := range n {
+			fmt.Fprintf(&b, ", c%d AS (SELECT a.v FROM c%d a JOIN c%d b ON a.v = b.v)", i+1, i, i)
+		}
+		return fmt.Sprintf("%s SELECT count(*) FROM c%d", b.String(), n)
+	}
+	var joins, subqueries strings.Builder
+	for i := range 98 {
+		fmt.Fprintf(&joins, " JOIN p.t t%d ON t%d.v = t.v AND t%d.k2 > 1", i, i, i)
+	}
+	for range 99 {
+		subqueries.WriteString(" OR v IN (SELECT k2 FROM p.t)")
+	}
 	in := repeat("1, 2, 3, 4, 5, ", 10_000) + "6"
 	for name, c := range map[string]struct {
 		text string
@@ -47,6 +62,19 @@ func TestHostileTextsEndSoon(t *testing.T) {
 		"many stars":               {"SELECT *" + repeat(", *", 2000) + " FROM p.t", dataflow.ReasonSQLUnsupported},
 		"many keys":                {"SELECT count(*) FROM p.t GROUP BY v" + repeat(", v", 100_000), dataflow.ReasonSQLUnsupported},
 		"unread WITH":              {"WITH c AS (SELECT nothing FROM p.t) SELECT v FROM p.t", dataflow.ReasonSQLType},
+		"doubling WITH":            {doubling(40), dataflow.ReasonSQLUnsupported},
+		"many joins":               {"SELECT count(*) FROM p.t" + joins.String(), ""},
+		"too many joins":           {"SELECT count(*) FROM p.t" + joins.String() + " CROSS JOIN p.t y CROSS JOIN p.t z", dataflow.ReasonSQLUnsupported},
+		"many subqueries":          {"SELECT v FROM p.t WHERE false" + subqueries.String(), ""},
+		"too many subqueries":      {"SELECT v FROM p.t WHERE false" + subqueries.String() + " OR v IN (SELECT k2 FROM p.t)", dataflow.ReasonSQLUnsupported},
+		"many UNIONs":              {"SELECT v FROM p.t" + repeat(" UNION SELECT 1", 199), ""},
+		"too many UNIONs":          {"SELECT v FROM p.t" + repeat(" UNION SELECT 1", 201), dataflow.ReasonSQLSyntax},
+		"deep parentheses":         {repeat("(", 150) + "SELECT v FROM p.t" + repeat(")", 150), ""},
+		"deeper parentheses":       {repeat("(", 100_000) + "SELECT v FROM p.t", dataflow.ReasonSQLSyntax},
+		"deep joins":               {"SELECT 1 FROM " + repeat("(", 5000) + "p.t", dataflow.ReasonSQLSyntax},
+		"many values":              {"SELECT count(*) FROM p.t, (VALUES (1)" + repeat(", (2)", 100_000) + ") AS x", ""},
+		"many windows":             {"SELECT v" + repeat(", rank() OVER (ORDER BY v)", 1500) + " FROM p.t", ""},
+		"deep correlation":         {"SELECT v FROM p.t WHERE " + repeat("EXISTS (SELECT 1 FROM p.t WHERE ", 90) + "true" + repeat(")", 90), ""},
 		"a long constant":          {"SELECT v FROM p.t WHERE k1 = '" + repeat("x", 900_000) + "'", ""},
 		"a long name":              {"SELECT " + repeat("x", 900_000) + " FROM p.t", dataflow.ReasonSQLType},
 	} {

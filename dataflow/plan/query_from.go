@@ -12,7 +12,7 @@ import (
 // what is left of it.
 func (b *queryBinder) fromClause(s *sql.Select, ctes *cte) (*sql.Select, node, *scope, error) {
 	if s.From == nil {
-		return s, &valuesNode{src: b.src, rows: []*Project{{}}}, &scope{}, nil
+		return s, &valuesNode{src: b.src, rows: []valuesRow{{}}}, &scope{}, nil
 	}
 	n, sc, err := b.from(s.From, ctes)
 	if err != nil {

@@ -45,8 +45,14 @@ func (n *filterNode) schema() dataflow.Schema { return n.input.schema() }
 // valuesNode gives rows of constants: VALUES, or the one row without columns that a SELECT without FROM reads.
 type valuesNode struct {
 	src  *sql.Source
-	rows []*Project
+	rows []valuesRow
 	cols dataflow.Schema
+}
+
+// valuesRow is one row of VALUES. Its places are spans, not lines and columns, because there may be very many.
+type valuesRow struct {
+	exprs []expr.Expr
+	at    []sql.Span
 }
 
 func (n *valuesNode) schema() dataflow.Schema { return n.cols }
@@ -88,8 +94,11 @@ func cast(src *sql.Source, n node, want dataflow.Schema, at sql.Span) (node, err
 
 // common returns the type that values of two types are compared as, or shown under each other as.
 func common(a, b dataflow.Type) (dataflow.Type, error) {
-	if a == b {
+	switch {
+	case a == b || b == dataflow.TypeUnknown:
 		return a, nil
+	case a == dataflow.TypeUnknown:
+		return b, nil
 	}
 	x, err := expr.NewCall("coalesce", expr.NewColumn(0, "left", a), expr.NewColumn(1, "right", b))
 	if err != nil {

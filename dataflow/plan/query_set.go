@@ -109,16 +109,16 @@ func (b *queryBinder) values(s *sql.Select) (node, error) {
 		n.cols = append(n.cols, dataflow.Column{Name: fmt.Sprintf("column%d", c+1), Type: t})
 	}
 	for i, row := range rows {
-		p := &Project{Schema: n.cols}
+		var r valuesRow
 		for c, x := range row {
 			at := s.Values[i][c].Span()
 			y, err := expr.Coerce(x, n.cols[c].Type)
 			if err != nil {
 				return nil, bind.at(err, at)
 			}
-			p.Exprs, p.At = append(p.Exprs, y), append(p.At, place(b.src, at))
+			r.exprs, r.at = append(r.exprs, y), append(r.at, at)
 		}
-		n.rows = append(n.rows, p)
+		n.rows = append(n.rows, r)
 	}
 	return n, nil
 }

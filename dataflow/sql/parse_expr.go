@@ -179,6 +179,7 @@ func (p *parser) apply(left Expr, prec int) Expr {
 
 // otherOperators are the operators of precedence precOther that can be written.
 var otherOperators = map[string]bool{"||": true, "~": true, "~*": true, "!~": true, "!~*": true, "&": true, "|": true, "#": true, "<<": true, ">>": true,
+	"->": true, "->>": true, "#>": true, "#>>": true, "@>": true, "<@": true, "?": true, "?|": true, "?&": true,
 	"~~": true, "!~~": true, "~~*": true, "!~~*": true, "^@": true}
 
 // isTest parses what follows IS.

@@ -235,10 +235,14 @@ func (p *parser) unnest(f *From, at Span) {
 	f.Unnests = append(f.Unnests, u)
 }
 
+// setFunctions are the functions that make rows of each row.
+var setFunctions = map[string]bool{"unnest": true, "regexp_split_to_table": true, "string_to_table": true,
+	"jsonb_array_elements": true, "jsonb_array_elements_text": true, "jsonb_object_keys": true}
+
 // startsSetFunction reports whether the call of a function that makes rows of each row starts here.
 func (p *parser) startsSetFunction() bool {
 	t := p.peek()
-	return (t.word("unnest") || t.word("regexp_split_to_table") || t.word("string_to_table")) && p.nextPunct("(")
+	return t.kind == kindWord && setFunctions[t.text] && p.nextPunct("(")
 }
 
 // tableAlias parses [[AS] name [(columns)]].

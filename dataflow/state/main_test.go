@@ -183,6 +183,47 @@ func checkView(v *View, want rows, stages dataflow.StageID) error {
 	return nil
 }
 
+// checkChanges compares what changes from an older view to a newer one with their states: applied to the older it gives the
+// newer, each key comes once and in order, and bounds are kept.
+func checkChanges(older, newer *View, was, want rows, stages dataflow.StageID) error {
+	got := maps.Clone(was)
+	if got == nil {
+		got = rows{}
+	}
+	for s := range stages {
+		var last []byte
+		it := newer.Changes(older, s, nil, nil)
+		for it.Next() {
+			if last != nil && bytes.Compare(last, it.Key()) >= 0 {
+				return errors.Join(fmt.Errorf("stage %d: key %q after %q", s, it.Key(), last), it.Close())
+			}
+			last = bytes.Clone(it.Key())
+			if it.Value() == nil {
+				delete(got, rowKey(s, it.Key()))
+			} else {
+				got[rowKey(s, it.Key())] = string(it.Value())
+			}
+		}
+		if err := it.Close(); err != nil {
+			return err
+		}
+		lo, hi := []byte(testKey(10)), []byte(testKey(30))
+		it = newer.Changes(older, s, lo, hi)
+		for it.Next() {
+			if bytes.Compare(it.Key(), lo) < 0 || bytes.Compare(it.Key(), hi) >= 0 {
+				return errors.Join(fmt.Errorf("key %q is not between %q and %q", it.Key(), lo, hi), it.Close())
+			}
+		}
+		if err := it.Close(); err != nil {
+			return err
+		}
+	}
+	if !maps.Equal(got, want) {
+		return fmt.Errorf("from cut %d to %d the changes give %v, want %v", older.Checkpoint(), newer.Checkpoint(), got, want)
+	}
+	return nil
+}
+
 // testKey gives keys of different lengths, some a prefix of others.
 func testKey(i int) string {
 	k := fmt.Sprintf("k%02d", i/2)

@@ -413,6 +413,8 @@ func (w *world) check() {
 		told[c] = true
 	}
 	for _, p := range w.pipes {
+		var before *View // the cut before that could be read
+		var was rows
 		for _, c := range p.cuts {
 			v, err := w.r.View(p.uid, c.commit.ID)
 			switch {
@@ -420,10 +422,25 @@ func (w *world) check() {
 				if err := checkView(v, c.state, modelStages); err != nil {
 					w.t.Fatalf("pipeline %d, cut %s: %v", p.uid, c.commit, err)
 				}
-				v.Release()
+				if before != nil {
+					if err := checkChanges(before, v, was, c.state, modelStages); err != nil {
+						w.t.Fatalf("pipeline %d, cut %s: %v", p.uid, c.commit, err)
+					}
+				}
+				if before == nil || w.rng.IntN(2) == 0 { // not only neighbours
+					if before != nil {
+						before.Release()
+					}
+					before, was = v, c.state
+				} else {
+					v.Release()
+				}
 			case dataflow.ReasonOf(err) != dataflow.ReasonNoCommittedCheckpoint || told[c] && w.fed >= c.needs:
 				w.t.Fatalf("pipeline %d, cut %s, told %v, fed %d of the %d it needs: %v", p.uid, c.commit, told[c], w.fed, c.needs, err)
 			}
+		}
+		if before != nil {
+			before.Release()
 		}
 	}
 }

@@ -80,6 +80,7 @@ var confined = map[string][]string{
 	"github.com/knadh/koanf":            {"cmd"},
 	"golang.org/x/term":                 {"cmd"},
 	"github.com/cockroachdb/datadriven": {},
+	"github.com/redis":                  {},
 	"github.com/rogpeppe/go-internal":   {},
 	"go.uber.org/goleak":                {},
 	"pgregory.net/rapid":                {},

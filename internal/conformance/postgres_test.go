@@ -115,6 +115,7 @@ func (pg database) ask(t *testing.T, sql string) *table {
 
 // weirType names a type of PostgreSQL as Weir does. PostgreSQL's integer is Weir's BIGINT.
 func weirType(t string) string {
+	t, _, _ = strings.Cut(t, "(") // the precision of NUMERIC
 	switch t {
 	case "integer", "smallint", "bigint":
 		return "BIGINT"

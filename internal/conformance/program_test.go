@@ -53,16 +53,42 @@ func (p *program) deployed() string {
 	var b strings.Builder
 	b.WriteString(p.schema + "\n")
 	for _, m := range createStream.FindAllStringSubmatch(p.schema, -1) {
-		fmt.Fprintf(&b, "CREATE MATERIALIZED VIEW %s_rows AS SELECT DISTINCT _shard, _offset", m[1])
-		for _, col := range strings.Split(strings.Trim(m[2], "()"), ",") {
-			b.WriteString(", " + strings.Fields(col)[0])
+		keys, others := "_shard, _offset", ""
+		for _, col := range splitColumns(m[2]) {
+			name, typ := strings.Fields(col)[0], strings.Fields(col)[1]
+			if typ == "JSONB" || strings.HasSuffix(typ, "[]") { // no key
+				others += fmt.Sprintf(", max(%s::text)::%s AS %s", name, typ, name)
+				continue
+			}
+			keys += ", " + name
 		}
-		fmt.Fprintf(&b, " FROM %s;\n", m[1])
+		fmt.Fprintf(&b, "CREATE MATERIALIZED VIEW %s_rows AS SELECT %s%s FROM %s GROUP BY %s;\n", m[1], keys, others, m[1], keys)
 	}
 	for _, v := range p.views {
 		fmt.Fprintf(&b, "CREATE MATERIALIZED VIEW %s AS\n%s;\n", v.name, v.inFile())
 	}
 	return b.String()
+}
+
+// splitColumns takes the columns of CREATE STREAM apart.
+func splitColumns(list string) []string {
+	var out []string
+	depth, from := 0, 0
+	list = strings.TrimSuffix(strings.TrimPrefix(list, "("), ")")
+	for i, c := range list {
+		switch c {
+		case '(':
+			depth++
+		case ')':
+			depth--
+		case ',':
+			if depth == 0 {
+				out = append(out, list[from:i])
+				from = i + 1
+			}
+		}
+	}
+	return append(out, list[from:])
 }
 
 // inFile returns the SELECT as a view of the file, or of PostgreSQL.

@@ -34,6 +34,8 @@ type Options struct {
 	Tuning node.Tuning
 	// MemoryBytes is what the live tables may take; default node.Config's.
 	MemoryBytes int64
+	// RESP serves Redis clients.
+	RESP bool
 	// Reflection answers gRPC reflection.
 	Reflection bool
 	// Logger takes the node's messages. Default: the test's log, errors only: a start warns of elections.
@@ -127,6 +129,9 @@ func (n *Node) config() node.Config {
 		DataDir: dataDir, FS: n.fs, Shards: n.opts.Shards, GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0",
 		MemoryBytes: n.opts.MemoryBytes, Tuning: n.opts.Tuning, Reflection: n.opts.Reflection, FaultInjection: true, Logger: n.opts.Logger,
 	}
+	if n.opts.RESP {
+		cfg.RESPAddr = "127.0.0.1:0"
+	}
 	switch {
 	case n.opts.Dir != "":
 		cfg.DataDir, cfg.FS = n.opts.Dir, vfs.Default
@@ -215,6 +220,9 @@ func (n *Node) GRPCAddr() string { return n.node.GRPCAddr() }
 
 // HTTPAddr returns where the node listens for HTTP.
 func (n *Node) HTTPAddr() string { return n.node.HTTPAddr() }
+
+// RESPAddr returns where the node listens for Redis clients.
+func (n *Node) RESPAddr() string { return n.node.RESPAddr() }
 
 // HTTP sends a request and returns the answer's status, headers and body. header may be nil.
 func (n *Node) HTTP(method, path, body string, header map[string]string) (int, http.Header, string) {

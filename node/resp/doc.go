@@ -17,8 +17,7 @@
 //
 // # The library
 //
-// redcon writes answers and takes commands apart. Its server is not used: it bounds neither what a client sends nor how
-// many there are, does not wait for its goroutines, and copies each command. Its parsers panic on lengths that a hostile
-// client may send ("$-2", "$9223372036854775807"), so frame.go finds the end of a command, and checks it, before redcon
-// sees it.
+// redcon (v1.6.4) writes answers and takes typed lines apart. Its server is not used: it bounds neither what a client sends
+// nor how many there are, does not wait for its goroutines, and copies each command. Neither are its parsers of arrays: they
+// panic on lengths that a hostile client may send ("$-2", "$9223372036854775807"). frame.go is bounded and copies nothing.
 package resp

@@ -26,67 +26,49 @@ type protocolError string
 
 func (e protocolError) Error() string { return "Protocol error: " + string(e) }
 
-// command takes the first command off b. n is how many bytes it takes; 0 when it has not arrived whole. args is empty for a
-// command without words, which has no answer. args has the words, in memory of b or of its own.
+// command takes the first command off b. n is how many bytes it takes; 0 when it has not arrived whole. args has its words,
+// in memory of b or of its own: none for a command that has no answer, such as an empty line.
 func command(b []byte, buf [][]byte) (n int, args [][]byte, err error) {
-	n, err = frame(b)
-	if err != nil || n == 0 {
-		return 0, nil, err
-	}
-	if b[0] == '*' && (b[1] == '0' || b[1] == '-') {
-		return n, buf[:0], nil // redcon takes *-1 for an error, Redis ignores it
-	}
-	complete, args, kind, rest, err := redcon.ReadNextCommand(b[:n], buf)
-	switch {
-	case err != nil && kind == redcon.Telnet:
-		return 0, nil, protocolError("unbalanced quotes in request")
-	case err != nil || !complete || len(rest) > 0:
-		return 0, nil, protocolError("invalid request") // frame has seen to what leads here
-	}
-	return n, args, nil
-}
-
-// frame returns the length of the first command in b, 0 when b does not hold the whole of it, and checks every length that
-// it names.
-func frame(b []byte) (n int, err error) {
+	args = buf[:0]
 	if len(b) == 0 {
-		return 0, nil
+		return 0, args, nil
 	}
 	if b[0] != '*' {
-		return inlineFrame(b)
+		return inline(b, args)
 	}
 	count, at, err := header(b, 1, "invalid multibulk length")
 	if err != nil || at == 0 {
-		return 0, err
+		return 0, args, err
 	}
 	if count > maxArgs {
-		return 0, protocolError(fmt.Sprintf("invalid multibulk length: %d words are over the limit of %d", count, maxArgs))
+		return 0, args, protocolError(fmt.Sprintf("invalid multibulk length: %d words are over the limit of %d", count, maxArgs))
 	}
-	for range count {
+	for range count { // of *-1 none: Redis ignores it
 		if at == len(b) {
-			return 0, nil
+			return 0, args, nil
 		}
 		if b[at] != '$' {
-			return 0, protocolError(fmt.Sprintf("expected '$', got %q", b[at]))
+			return 0, args, protocolError(fmt.Sprintf("expected '$', got %q", b[at]))
 		}
 		size, start, err := header(b, at+1, "invalid bulk length")
 		switch {
 		case err != nil || start == 0:
-			return 0, err
+			return 0, args, err
 		case size < 0:
-			return 0, protocolError("invalid bulk length")
+			return 0, args, protocolError("invalid bulk length")
 		case size > maxCommand || start+size+2 > maxCommand:
-			return 0, protocolError(fmt.Sprintf("invalid bulk length: a command is over the limit of %d bytes", maxCommand))
+			return 0, args, protocolError(fmt.Sprintf("invalid bulk length: a command is over the limit of %d bytes", maxCommand))
 		case len(b) < start+size+2:
-			return 0, nil
+			return 0, args, nil
 		}
 		at = start + size
 		if b[at] != '\r' || b[at+1] != '\n' {
-			return 0, protocolError("a bulk string does not end where its length says")
+			return 0, args, protocolError("a bulk string does not end where its length says")
 		}
+		args = append(args, b[start:at:at])
 		at += 2
 	}
-	return at, nil
+	return at, args, nil
 }
 
 // header reads the number that begins at from and ends with a line's end, and returns where the next line begins: 0 when
@@ -119,17 +101,21 @@ func header(b []byte, from int, wrong protocolError) (value, next int, err error
 	return 0, 0, nil
 }
 
-// inlineFrame is frame for a command that is typed as a line.
-func inlineFrame(b []byte) (int, error) {
+// inline is command for one that is typed as a line of text.
+func inline(b []byte, args [][]byte) (n int, _ [][]byte, err error) {
 	if b[0] == '$' { // redcon has a format of its own for these
-		return 0, protocolError("expected '*', got '$'")
+		return 0, args, protocolError("expected '*', got '$'")
 	}
-	i := bytes.IndexByte(b[:min(len(b), maxInline)], '\n')
-	switch {
-	case i >= 0:
-		return i + 1, nil
-	case len(b) >= maxInline:
-		return 0, protocolError("too big inline request: over " + strconv.Itoa(maxInline) + " bytes without a line's end")
+	n = bytes.IndexByte(b[:min(len(b), maxInline)], '\n') + 1
+	if n == 0 {
+		if len(b) >= maxInline {
+			return 0, args, protocolError("too big inline request: over " + strconv.Itoa(maxInline) + " bytes without a line's end")
+		}
+		return 0, args, nil
 	}
-	return 0, nil
+	complete, args, _, rest, err := redcon.ReadNextCommand(b[:n], args)
+	if err != nil || !complete || len(rest) > 0 {
+		return 0, args, protocolError("unbalanced quotes in request")
+	}
+	return n, args, nil
 }

@@ -26,7 +26,7 @@ func splitKey(key []byte, database dataflow.Isolation) (isolation dataflow.Isola
 	}
 	table, parts, found := bytes.Cut(rest, []byte{':'})
 	if !found || bytes.IndexByte(table, '.') < 0 {
-		return isolation, nil, nil, dataflow.Errorf(dataflow.ReasonKeyInvalid, "%q does not name a row", abridge(key)).
+		return isolation, nil, nil, dataflow.Errorf(dataflow.ReasonKeyInvalid, "'%s' does not name a row", abridge(key)).
 			WithHint("write pipeline.table:key, the parts of a key separated by |")
 	}
 	return isolation, table, parts, nil
@@ -78,7 +78,7 @@ func appendParts(dst dataflow.Row, text []byte, n int) (dataflow.Row, error) {
 }
 
 func badEscape(text []byte, rule string) error {
-	return dataflow.Errorf(dataflow.ReasonKeyInvalid, "the key %q is not escaped rightly: %s", abridge(text), rule).
+	return dataflow.Errorf(dataflow.ReasonKeyInvalid, "the key '%s' is not escaped rightly: %s", abridge(text), rule).
 		WithHint(`write a \ of a value as \\, a | as \|, NULL as \N`)
 }
 

@@ -44,7 +44,7 @@ func New(cfg Config) *Server {
 	return s
 }
 
-// Serve takes connections until Stop, or until the listener fails. It closes the listener.
+// Serve takes connections until Stop, which closes the listener. One that fails is tried again after a rest.
 func (s *Server) Serve(l net.Listener) error {
 	s.mu.Lock()
 	if s.mu.stopping {

@@ -154,6 +154,11 @@ func (l live) Scan(stage dataflow.StageID, shard dataflow.ShardID, lo, hi []byte
 	return keys, values, l.ended(err)
 }
 
+func (l live) Fresh(stage dataflow.StageID, shard dataflow.ShardID, maxBytes int64) (keys, values [][]byte, err error) {
+	keys, values, err = l.Running.Fresh(stage, shard, maxBytes)
+	return keys, values, l.ended(err)
+}
+
 // ended is the answer to a read that met the end of the incarnation it had begun on; other errors are their own.
 func (l live) ended(err error) error {
 	if !errors.Is(err, worker.ErrEnded) {

@@ -37,6 +37,26 @@ func (r *Running) Committed(stage dataflow.StageID, shard dataflow.ShardID, cut 
 	return val, a == state.Found, a == state.Found || a == state.Absent
 }
 
+// Fresh returns copies of the entries that have changed since the last barrier, of maxBytes about at most; a nil value says
+// that the key is gone. The error is ErrEnded.
+func (r *Running) Fresh(stage dataflow.StageID, shard dataflow.ShardID, maxBytes int64) (keys, values [][]byte, err error) {
+	open := r.Table(stage, shard).Fresh(func(key, val []byte) bool {
+		if maxBytes -= int64(len(key) + len(val)); maxBytes < 0 {
+			return false
+		}
+		keys = append(keys, bytes.Clone(key))
+		if val != nil {
+			val = append([]byte{}, val...)
+		}
+		values = append(values, val)
+		return true
+	})
+	if !open {
+		return nil, nil, ErrEnded
+	}
+	return keys, values, nil
+}
+
 // Scan returns copies of the first limit entries with lo ≤ key < hi, by key; a nil hi is no bound, a limit of 0 none. Each key
 // is there once, with a value that it had during the call. Errors are Get's.
 func (r *Running) Scan(stage dataflow.StageID, shard dataflow.ShardID, lo, hi []byte, limit int) ([]state.Entry, error) {

@@ -564,7 +564,8 @@ func (x *ScanResponse) GetNextPageToken() string {
 
 type QueryRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One SELECT over pipeline.table.
+	// One SELECT over tables of one pipeline, named pipeline.table; or EXPLAIN SELECT …, EXPLAIN pipeline.table or
+	// EXPLAIN CREATE MATERIALIZED VIEW …, whose answer has one column, plan.
 	Sql string `protobuf:"bytes,1,opt,name=sql,proto3" json:"sql,omitempty"`
 	// Rows per page; 0 = 1000, at most 10,000.
 	Limit         int32                `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`

@@ -47,7 +47,7 @@ type QueryServiceClient interface {
 	BatchGet(ctx context.Context, in *BatchGetRequest, opts ...grpc.CallOption) (*BatchGetResponse, error)
 	// Scan reads rows in key order, page by page, all pages from one cut.
 	Scan(ctx context.Context, in *ScanRequest, opts ...grpc.CallOption) (*ScanResponse, error)
-	// Query runs one SELECT over a table.
+	// Query runs one SELECT over tables of one pipeline, or EXPLAIN.
 	Query(ctx context.Context, in *QueryRequest, opts ...grpc.CallOption) (*QueryResponse, error)
 	// Watch follows a table. READ_COMMITTED: a snapshot of the newest cut, then what changes, cut by cut, each cut closed by
 	// an end_of_cut. READ_UNCOMMITTED: the newest values, each key's changes coalesced, and rolled_back when a recovery has
@@ -143,7 +143,7 @@ type QueryServiceServer interface {
 	BatchGet(context.Context, *BatchGetRequest) (*BatchGetResponse, error)
 	// Scan reads rows in key order, page by page, all pages from one cut.
 	Scan(context.Context, *ScanRequest) (*ScanResponse, error)
-	// Query runs one SELECT over a table.
+	// Query runs one SELECT over tables of one pipeline, or EXPLAIN.
 	Query(context.Context, *QueryRequest) (*QueryResponse, error)
 	// Watch follows a table. READ_COMMITTED: a snapshot of the newest cut, then what changes, cut by cut, each cut closed by
 	// an end_of_cut. READ_UNCOMMITTED: the newest values, each key's changes coalesced, and rolled_back when a recovery has
