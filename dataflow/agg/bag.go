@@ -35,6 +35,7 @@ type bagShape struct {
 	counted bool // values can come more than once, or be taken back
 	ordered bool // by more than the value
 	exact   bool // values are shown again
+	buckets bool // keys are buckets of numbers: bucket.go
 }
 
 // bagFull is the length of a full bag.
@@ -49,7 +50,10 @@ func bagOf(s Spec) bagShape {
 		exact:   !s.Distinct || s.Fn != Count && s.ArgType != dataflow.TypeDouble,
 	}
 	// The element of a DOUBLE that is shown again has the sign of its zero behind it.
-	if !sh.ordered {
+	switch {
+	case s.Fn == ApproxPercentile:
+		sh.buckets, sh.exact, sh.width = true, false, bucketSize
+	case !sh.ordered && !s.keepsNull():
 		if sh.width = elemWidth(s.ArgType); sh.exact && s.ArgType == dataflow.TypeDouble {
 			sh.width += signSize
 		}
@@ -338,8 +342,11 @@ func (s *slot) checkBag(acc, tail []byte) error {
 // errFull says that the values of a group are more than its state can hold.
 func (l *Layout) errFull(s *slot) error {
 	err := dataflow.Errorf(dataflow.ReasonTooLarge, "%s: the group has more values than its state can hold, which is %d bytes", s.spec.Name(), l.share)
-	if s.spec.Distinct {
-		return err.WithHint("write a count over a subquery: SELECT k, count(*) FROM (SELECT DISTINCT k, x FROM …) AS d GROUP BY k")
+	if s.spec.Distinct && s.spec.Fn == Count {
+		return err.WithHint("write approx_count_distinct(x), or a count over a subquery: SELECT k, count(*) FROM (SELECT DISTINCT k, x FROM …) AS d GROUP BY k")
+	}
+	if s.spec.Fn == PercentileCont || s.spec.Fn == PercentileDisc {
+		return err.WithHint("write approx_percentile(x, p)")
 	}
 	return err.WithHint("add a column to GROUP BY, so that the groups are smaller")
 }

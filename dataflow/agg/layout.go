@@ -34,6 +34,11 @@ const (
 	opBool    // bool_and, bool_or
 	opBag     // what keeps values in order: bag.go
 	opPick    // min_by, max_by over rows that are never taken back: pick.go
+	opHLL     // approx_count_distinct: hll.go
+	opBits    // bit_and, bit_or over rows that are never taken back; bit_xor: bits.go
+	opVarInt  // variances and standard deviations: variance.go
+	opVarFloat
+	opVarDec
 )
 
 // Sizes of the fixed parts.
@@ -47,6 +52,7 @@ const (
 	varSize   = 4     // length of a variable-width min, max, any
 	boolSize  = 8 + 8 // values, true ones
 	bagSize   = 8 + 4 // entries that count, length
+	bitsSize  = 8 + 8
 
 	// partSlack is more than a value takes in a bag beside its text: lengths, a tag, an end, a count.
 	partSlack = 32
@@ -101,11 +107,20 @@ func NewLayout(specs []Spec) *Layout {
 			sl.nulls = s.Fn == Any
 		case opBool:
 			l.fixed += boolSize
+		case opBits:
+			l.fixed += bitsSize
+		case opVarInt:
+			l.fixed += varIntSize
+		case opVarFloat:
+			l.fixed += varFloatSize
+		case opVarDec:
+			sl.length = l.fixed + 8
+			l.fixed += decSize
 		case opBag:
 			sl.length = l.fixed + 8
 			l.fixed += bagSize
 			sl.bag = bagOf(s)
-			sl.nulls = sl.bag.ordered
+			sl.nulls = s.keepsNull()
 		case opPick:
 			sl.length = l.fixed
 			l.fixed += varSize
@@ -153,6 +168,12 @@ func opOf(s Spec) op {
 		return opBool
 	case MinBy, MaxBy:
 		return opPick
+	case ApproxCount:
+		return opHLL
+	case BitAnd, BitOr, BitXor:
+		return opBits
+	case VarPop, VarSamp, StddevPop, StddevSamp:
+		return varOf(s.ArgType)
 	case Min, Max, Any:
 		var base op
 		switch s.ArgType {
@@ -273,6 +294,33 @@ func (l *Layout) Update(acc []byte, b *batch.Batch, row int, weight int64) ([]by
 		case opPick:
 			var err error
 			if acc, err = l.pickRow(acc, s, i, b, row, weight); err != nil {
+				return acc, err
+			}
+		case opHLL:
+			var err error
+			if acc, err = l.hllRow(acc, s, i, col, row, weight); err != nil {
+				return acc, err
+			}
+		case opBits:
+			if weight < 0 && s.spec.Fn != BitXor {
+				return acc, errRetract(s)
+			}
+			if weight != 0 {
+				foldBits(p, s.spec.Fn, col.Ints[row], weight)
+			}
+		case opVarInt:
+			addVarInt(p, col.Ints[row], weight)
+		case opVarFloat:
+			if weight < 0 {
+				return acc, errRetract(s)
+			}
+			for range weight {
+				addVarFloat(p, col.Floats[row])
+			}
+		case opVarDec:
+			addInt(p, weight)
+			var err error
+			if acc, err = l.varDecRow(acc, i, col, row, weight); err != nil {
 				return acc, err
 			}
 		default: // any

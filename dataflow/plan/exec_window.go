@@ -219,7 +219,9 @@ func (f *windowRun) aggregate(from, to int) error {
 			}
 		}
 		for range end - at {
-			layout.AppendResult(0, acc, f.out)
+			if err := layout.AppendResult(0, acc, f.out); err != nil {
+				return err
+			}
 		}
 		at = end
 	}

@@ -182,14 +182,16 @@ func (b *binder) windowOver(w *windowCall, over *sql.Window) error {
 // windowAggregate binds an aggregate over a window.
 func (b *binder) windowAggregate(w *windowCall, c *sql.Call) error {
 	name := c.Func.Name
-	if changes, _ := agg.CanBeDistinct(name); c.Distinct && changes {
+	sig, _ := agg.Lookup(name)
+	switch {
+	case c.Distinct && sig.Distinct != agg.DistinctSame:
 		return b.refuse(c.At, "DISTINCT in a window function is not there: write a subquery with SELECT DISTINCT")
-	}
-	if want := agg.Arity(name); !c.Star && len(c.Args) != want {
-		return b.errorf(c.At, "%s takes %s, here are %d%s", name, arguments(want), len(c.Args), arityHint(name, len(c.Args)))
-	}
-	if agg.ByArrival(name) {
+	case sig.NeedsArrival:
 		return b.refuse(c.At, "%s(…) goes by the order in which the rows of a stream arrived, and these rows have none: write %s_value(x) OVER (ORDER BY y)", name, name)
+	case sig.Param != dataflow.TypeUnknown || sig.Within || sig.Ordered || len(c.OrderBy) > 0 || c.Within:
+		return b.refuse(c.At, "%s(…) over a window is not there yet: group by the columns of PARTITION BY in a subquery", name)
+	case !c.Star && len(c.Args) != sig.Args:
+		return b.errorf(c.At, "%s takes %s, here are %d%s", name, arguments(sig.Args), len(c.Args), arityHint(sig, len(c.Args)))
 	}
 	for _, e := range c.Args {
 		x, err := b.bind(e)

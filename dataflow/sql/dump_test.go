@@ -93,6 +93,22 @@ func dump(b *strings.Builder, node any) {
 		if n.Distinct {
 			parts = append([]any{"distinct"}, parts...)
 		}
+		for i, o := range n.OrderBy {
+			word := "order by"
+			if n.Within {
+				word = "within group"
+			}
+			if i > 0 {
+				word = "then"
+			}
+			parts = append(parts, word, o.Expr)
+			if o.Desc {
+				parts = append(parts, "desc")
+			}
+			if o.NullsFirst != o.Desc {
+				parts = append(parts, fmt.Sprintf("nullsfirst=%v", o.NullsFirst))
+			}
+		}
 		if n.Filter != nil {
 			parts = append(parts, "filter", n.Filter)
 		}

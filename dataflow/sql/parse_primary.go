@@ -195,8 +195,8 @@ func (p *parser) call() Expr {
 	default:
 		p.arguments(c)
 	}
-	if t := p.peek(); t.word("order") {
-		p.unsupported(t.at, "ORDER BY inside %s(…) is not there yet", name.text)
+	if p.accept("order") && p.expect("by") {
+		c.OrderBy = p.orderList()
 	}
 	p.closeParen(open, "or , ")
 	c.At = p.since(name.at)
@@ -218,10 +218,10 @@ func (p *parser) arguments(c *Call) {
 	c.Args = p.expressionList()
 }
 
-// afterCall parses FILTER and refuses OVER and its relatives.
+// afterCall parses WITHIN GROUP and FILTER, and refuses OVER and its relatives.
 func (p *parser) afterCall(c *Call) {
 	if t := p.peek(); t.word("within") && p.nextIs("group") {
-		p.unsupported(t.at, "WITHIN GROUP is not there yet")
+		p.within(c)
 	}
 	if p.is("filter") && p.nextPunct("(") {
 		p.next()
@@ -268,4 +268,23 @@ func (p *parser) window() *Window {
 	p.closeParen(open, "")
 	w.At = p.since(start)
 	return w
+}
+
+// within parses WITHIN GROUP (ORDER BY …).
+func (p *parser) within(c *Call) {
+	at := p.next().at
+	p.next()
+	if len(c.OrderBy) > 0 {
+		p.unsupported(at, "%s has ORDER BY twice: write it in WITHIN GROUP (…) only", c.Func.Name)
+	}
+	open := p.peek().at
+	if !p.acceptPunct("(") {
+		p.expected("( after WITHIN GROUP", "(")
+		return
+	}
+	p.expect("order")
+	p.expect("by")
+	c.Within, c.OrderBy = true, p.orderList()
+	p.closeParen(open, "")
+	c.At = p.since(c.At)
 }
