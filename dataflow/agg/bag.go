@@ -240,7 +240,7 @@ func counts(n int64) int64 {
 
 // splice replaces part of the bag of slot i, or makes it full when it gets too large.
 func (l *Layout) splice(acc []byte, s *slot, i, from, to int, ins []byte) ([]byte, error) {
-	if l.tailLen(acc, i)+len(ins)-(to-from) > l.share {
+	if l.tailLen(acc, i)+len(ins)-(to-from) > s.share {
 		return l.fill(acc, s, i)
 	}
 	return l.replace(acc, i, from, to, ins)
@@ -300,7 +300,7 @@ func (l *Layout) mergeBag(acc []byte, s *slot, i int, partial []byte) ([]byte, e
 		}
 	}
 	merged = append(merged, have[from:]...)
-	if len(merged) > l.share {
+	if len(merged) > s.share {
 		return l.fill(acc, s, i)
 	}
 	acc, err := l.setTail(acc, i, merged)
@@ -317,6 +317,7 @@ func (s *slot) checkBag(acc, tail []byte) error {
 	}
 	n := int64(0)
 	var last []byte
+	v := batch.NewVector(s.spec.ArgType, 1)
 	for at := 0; at < len(tail); {
 		e, err := s.bag.next(tail, at)
 		if err != nil {
@@ -325,7 +326,7 @@ func (s *slot) checkBag(acc, tail []byte) error {
 		if at > 0 && bytes.Compare(last, e.key) >= 0 {
 			return errBag
 		}
-		if err := s.checkValue(e.value()); err != nil {
+		if err := s.checkValue(e.value(), v); err != nil {
 			return err
 		}
 		if !s.spec.Retract && e.count < 0 {
@@ -340,8 +341,8 @@ func (s *slot) checkBag(acc, tail []byte) error {
 }
 
 // errFull says that the values of a group are more than its state can hold.
-func (l *Layout) errFull(s *slot) error {
-	err := dataflow.Errorf(dataflow.ReasonTooLarge, "%s: the group has more values than its state can hold, which is %d bytes", s.spec.Name(), l.share)
+func (s *slot) errFull() error {
+	err := dataflow.Errorf(dataflow.ReasonTooLarge, "%s: the group has more values than its state can hold, which is %d bytes", s.spec.Name(), s.share)
 	if s.spec.Distinct && s.spec.Fn == Count {
 		return err.WithHint("write approx_count_distinct(x), or a count over a subquery: SELECT k, count(*) FROM (SELECT DISTINCT k, x FROM …) AS d GROUP BY k")
 	}

@@ -6,7 +6,7 @@ import "github.com/weirdb/weir/dataflow/batch"
 func (l *Layout) bagResult(s *slot, acc, tail []byte, out *batch.Vector) error {
 	if isFull(acc, s) {
 		out.AppendNull()
-		return l.errFull(s)
+		return s.errFull()
 	}
 	switch s.spec.Fn {
 	case Count:

@@ -163,7 +163,7 @@ func TestAFullBagIsFullInAnyOrder(t *testing.T) {
 		{Fn: agg.Max, ArgType: dataflow.TypeText, Out: dataflow.TypeText},
 	})
 	const size = 1000
-	limit := dataflow.MaxRowBytes / 2 / (size + 10)
+	limit := dataflow.MaxRowBytes / 16 * 15 / (size + 10) // the value of max has a sixteenth
 	b := texts(2*limit, size)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

@@ -212,13 +212,14 @@ func (s *slot) appendValue(elem []byte, out *batch.Vector) error {
 	return key.DecodeInto(elem, []*batch.Vector{out})
 }
 
-// checkValue validates the element of an entry.
-func (s *slot) checkValue(elem []byte) error {
+// checkValue validates the element of an entry. v is scratch, a vector of the argument's type.
+func (s *slot) checkValue(elem []byte, v *batch.Vector) error {
 	switch {
 	case s.bag.buckets:
 		return checkBucket(elem)
 	case len(elem) == 0:
 		return errElem
 	}
-	return s.appendValue(elem, batch.NewVector(s.spec.ArgType, 1))
+	v.Reset()
+	return s.appendValue(elem, v)
 }

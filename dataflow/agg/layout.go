@@ -71,6 +71,7 @@ type slot struct {
 	off int // of the fixed part
 	// length is the offset of the uint32 that gives the length of the tail; 0 = the aggregate has no tail.
 	length int
+	share  int      // how long the tail may be whatever the others are
 	nulls  bool     // rows whose argument is NULL are folded too
 	bag    bagShape // of opBag and opPick
 	spec   Spec
@@ -81,7 +82,6 @@ type Layout struct {
 	slots  []slot
 	fixed  int   // length of rows and all fixed parts
 	tails  []int // the slots with a tail, in order
-	share  int   // how long a tail may be whatever the others are
 	maxArg int
 }
 
@@ -136,14 +136,60 @@ func NewLayout(specs []Spec) *Layout {
 		}
 		l.slots[i] = sl
 	}
-	l.share = (dataflow.MaxRowBytes - l.fixed) / max(1, len(l.tails))
-	l.maxArg = l.share
+	l.divide()
+	return l
+}
+
+// singleShare is what a tail of one value has where others hold many: a value of a row is seldom longer, and each byte is one
+// that they lack.
+const singleShare = dataflow.MaxRowBytes / 16
+
+// divide gives each tail its share of MaxRowBytes. A sketch has what it takes; tails of one value have an equal part each,
+// but singleShare where there are bags; bags have the rest, a histogram an eighth of what others have.
+func (l *Layout) divide() {
+	free, singles, bags := dataflow.MaxRowBytes-l.fixed, 0, 0
+	weight := func(s *slot) int {
+		if s.bag.buckets {
+			return 1
+		}
+		return 8
+	}
 	for _, i := range l.tails {
-		if s := &l.slots[i]; s.op == opBag || s.op == opPick {
-			l.maxArg = min(l.maxArg, l.share/(1+len(s.spec.Order))-partSlack)
+		switch s := &l.slots[i]; s.op {
+		case opHLL:
+			s.share = hllRegisters
+			free -= s.share
+		case opBag:
+			bags += weight(s)
+		default:
+			singles++
 		}
 	}
-	return l
+	single := free / max(1, singles)
+	if bags > 0 {
+		single = min(singleShare, free/2/max(1, singles))
+		free -= single * singles
+	}
+	l.maxArg = dataflow.MaxRowBytes
+	if len(l.tails) == 0 {
+		l.maxArg = free
+	}
+	for _, i := range l.tails {
+		s := &l.slots[i]
+		switch s.op {
+		case opHLL:
+			continue
+		case opBag:
+			s.share = free / bags * weight(s)
+		default:
+			s.share = single
+		}
+		values := s.share
+		if s.op == opBag || s.op == opPick {
+			values = s.share/(1+len(s.spec.Order)) - partSlack
+		}
+		l.maxArg = min(l.maxArg, values)
+	}
 }
 
 func opOf(s Spec) op {

@@ -139,7 +139,10 @@ func (v *varSums) append(dst []byte) []byte {
 	return dst
 }
 
-// add adds d weight times.
+// maxVarExponent is the largest exponent, either way, of a number whose square can be kept.
+const maxVarExponent = batch.MaxDecimalExponent / 2
+
+// add adds d weight times. The exponent of d is at most maxVarExponent.
 func (v *varSums) add(d *apd.Decimal, weight int64) {
 	v.sum.add(d, weight)
 	square := apd.Decimal{Form: d.Form, Exponent: 2 * d.Exponent}
@@ -162,6 +165,9 @@ func (l *Layout) varDec(acc []byte, i int, change func(v *varSums) error) ([]byt
 }
 
 func (l *Layout) varDecRow(acc []byte, i int, col *batch.Vector, row int, weight int64) ([]byte, error) {
+	if e := col.Decs[row].Exponent; e > maxVarExponent || e < -maxVarExponent {
+		return acc, dataflow.Errorf(dataflow.ReasonTooLarge, "a number has more than %d digits; %s takes no more", maxVarExponent, l.slots[i].spec.Name())
+	}
 	return l.varDec(acc, i, func(v *varSums) error {
 		v.add(&col.Decs[row], weight)
 		return nil
