@@ -342,7 +342,8 @@ type windowFn struct {
 	fn   string
 	spec *agg.Spec
 	args []int
-	at   int // which result it is
+	at   int      // which result it is
+	span sql.Span // of the call's last argument, for errors
 }
 
 // plan lays the calls out over rows of a schema.
@@ -386,6 +387,9 @@ func (w *windows) plan(src *sql.Source, row dataflow.Schema) *windowPlan {
 			p.sets = append(p.sets, s)
 		}
 		f := windowFn{fn: c.fn, args: addAll(c.args, c.argAt), at: i}
+		if n := len(c.argAt); n > 0 {
+			f.span = c.argAt[n-1]
+		}
 		if c.spec != nil {
 			spec := *c.spec
 			if len(f.args) > 0 {
