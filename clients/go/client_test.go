@@ -261,6 +261,8 @@ func TestPipelineOfAQueryIsFound(t *testing.T) {
 		"SELECT 'unclosed FROM p.t":                     "",
 		"":                                              "",
 		"FROM":                                          "",
+		"WITH c AS (SELECT 1) SELECT * FROM c JOIN p.t ON true":        "p",
+		"SELECT * FROM generate_series(1, 2) AS g JOIN p.t ON g = t.n": "p",
 	} {
 		if got := pipelineOf(sql); got != want {
 			t.Errorf("%q: %q, want %q", sql, got, want)

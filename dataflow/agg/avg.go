@@ -14,8 +14,13 @@ const (
 
 // divide sets d to sum / 10^scale / n, rounded half away from zero to PostgreSQL's scale. n > 0.
 func divide(d *apd.Decimal, sum *apd.BigInt, scale int32, n int64) {
+	divideBig(d, sum, scale, new(apd.BigInt).SetInt64(n))
+}
+
+// divideBig is divide by a divisor of any size.
+func divideBig(d *apd.Decimal, sum *apd.BigInt, scale int32, by *apd.BigInt) {
 	var divisor apd.BigInt
-	divisor.SetInt64(n)
+	divisor.Set(by)
 	w1, f1 := leadingLimb(sum, scale)
 	w2, f2 := leadingLimb(&divisor, 0)
 	weight := w1 - w2

@@ -35,6 +35,7 @@ type bagShape struct {
 	counted bool // values can come more than once, or be taken back
 	ordered bool // by more than the value
 	exact   bool // values are shown again
+	buckets bool // keys are buckets of numbers: bucket.go
 }
 
 // bagFull is the length of a full bag.
@@ -49,7 +50,10 @@ func bagOf(s Spec) bagShape {
 		exact:   !s.Distinct || s.Fn != Count && s.ArgType != dataflow.TypeDouble,
 	}
 	// The element of a DOUBLE that is shown again has the sign of its zero behind it.
-	if !sh.ordered {
+	switch {
+	case s.Fn == ApproxPercentile:
+		sh.buckets, sh.exact, sh.width = true, false, bucketSize
+	case !sh.ordered && !s.keepsNull():
 		if sh.width = elemWidth(s.ArgType); sh.exact && s.ArgType == dataflow.TypeDouble {
 			sh.width += signSize
 		}
@@ -236,7 +240,7 @@ func counts(n int64) int64 {
 
 // splice replaces part of the bag of slot i, or makes it full when it gets too large.
 func (l *Layout) splice(acc []byte, s *slot, i, from, to int, ins []byte) ([]byte, error) {
-	if l.tailLen(acc, i)+len(ins)-(to-from) > l.share {
+	if l.tailLen(acc, i)+len(ins)-(to-from) > s.share {
 		return l.fill(acc, s, i)
 	}
 	return l.replace(acc, i, from, to, ins)
@@ -296,7 +300,7 @@ func (l *Layout) mergeBag(acc []byte, s *slot, i int, partial []byte) ([]byte, e
 		}
 	}
 	merged = append(merged, have[from:]...)
-	if len(merged) > l.share {
+	if len(merged) > s.share {
 		return l.fill(acc, s, i)
 	}
 	acc, err := l.setTail(acc, i, merged)
@@ -313,6 +317,7 @@ func (s *slot) checkBag(acc, tail []byte) error {
 	}
 	n := int64(0)
 	var last []byte
+	v := batch.NewVector(s.spec.ArgType, 1)
 	for at := 0; at < len(tail); {
 		e, err := s.bag.next(tail, at)
 		if err != nil {
@@ -321,7 +326,7 @@ func (s *slot) checkBag(acc, tail []byte) error {
 		if at > 0 && bytes.Compare(last, e.key) >= 0 {
 			return errBag
 		}
-		if err := s.checkValue(e.value()); err != nil {
+		if err := s.checkValue(e.value(), v); err != nil {
 			return err
 		}
 		if !s.spec.Retract && e.count < 0 {
@@ -336,10 +341,13 @@ func (s *slot) checkBag(acc, tail []byte) error {
 }
 
 // errFull says that the values of a group are more than its state can hold.
-func (l *Layout) errFull(s *slot) error {
-	err := dataflow.Errorf(dataflow.ReasonTooLarge, "%s: the group has more values than its state can hold, which is %d bytes", s.spec.Name(), l.share)
-	if s.spec.Distinct {
-		return err.WithHint("write a count over a subquery: SELECT k, count(*) FROM (SELECT DISTINCT k, x FROM …) AS d GROUP BY k")
+func (s *slot) errFull() error {
+	err := dataflow.Errorf(dataflow.ReasonTooLarge, "%s: the group has more values than its state can hold, which is %d bytes", s.spec.Name(), s.share)
+	if s.spec.Distinct && s.spec.Fn == Count {
+		return err.WithHint("write approx_count_distinct(x), or a count over a subquery: SELECT k, count(*) FROM (SELECT DISTINCT k, x FROM …) AS d GROUP BY k")
+	}
+	if s.spec.Fn == PercentileCont || s.spec.Fn == PercentileDisc {
+		return err.WithHint("write approx_percentile(x, p)")
 	}
 	return err.WithHint("add a column to GROUP BY, so that the groups are smaller")
 }

@@ -22,8 +22,13 @@
 //	bool_and, bool_or                        n int64, true ones int64
 //	min_by, max_by                           uint32 (0 none, else length + 2); tail: see pick.go
 //	what keeps all values                    entries int64, length uint32; tail: see bag.go
+//	approx_percentile                        the same; see bucket.go
+//	approx_count_distinct                    uint32 (0 none, else length + 2); tail: see hll.go
+//	bit_and, bit_or, bit_xor                 n int64, what they give int64
+//	variances and standard deviations        see variance.go
 //
-// All values are kept by the aggregates with DISTINCT and, over a table, by min, max, min_by and max_by.
+// All values are kept by the aggregates with DISTINCT, by string_agg, array_agg, percentile_cont, percentile_disc and mode, and
+// over a table by min, max, min_by, max_by, bit_and and bit_or.
 //
 // The layout follows from the plan. It carries no version of its own: its containers (the delta and the base marker) do,
 // and a pipeline's program never changes under its state.
@@ -31,7 +36,7 @@
 // # Rules
 //
 //	A1  An accumulator is a function of the multiset of (row, weight) it has seen, whatever the order and however it was
-//	    cut into partials that were merged (P10). The exceptions: DOUBLE sums round as they go, and any keeps the value
+//	    cut into partials that were merged (P10). The exceptions: DOUBLE sums and variances round as they go, and any keeps the value
 //	    of the last insert, which is the row for a stream of changes by key.
 //	A2  A partial may have rows 0 or below 0 and still matter: retract 3, insert 5 is rows 0 and sum +2.
 //	A3  A DOUBLE sum or average out of range is an Infinity, where PostgreSQL fails: which row to blame would depend on

@@ -165,6 +165,11 @@ func setScale(d *apd.Decimal, scale int32) error {
 // row that does not count.
 func (s *slot) key(dst []byte, b *batch.Batch, row int) (k []byte, split int, ok bool) {
 	at := len(dst)
+	if s.spec.Filtered {
+		if f := b.Cols[s.spec.Filter]; f.Type != dataflow.TypeBool || f.IsNull(row) || f.Ints[row] == 0 {
+			return dst, 0, false
+		}
+	}
 	for i, o := range s.spec.Order {
 		v := b.Cols[o.Col]
 		if i == 0 && v.IsNull(row) && s.spec.skipsNullOrder() {
@@ -185,6 +190,8 @@ func (s *slot) key(dst []byte, b *batch.Batch, row int) (k []byte, split int, ok
 	switch {
 	case v.IsNull(row) && !s.spec.keepsNull():
 		return dst, 0, false
+	case s.bag.buckets:
+		return appendBucket(dst, v, row), split, true
 	case s.bag.exact:
 		return appendElem(dst, v, row), split, true
 	}
@@ -205,10 +212,14 @@ func (s *slot) appendValue(elem []byte, out *batch.Vector) error {
 	return key.DecodeInto(elem, []*batch.Vector{out})
 }
 
-// checkValue validates the element of an entry.
-func (s *slot) checkValue(elem []byte) error {
-	if len(elem) == 0 {
+// checkValue validates the element of an entry. v is scratch, a vector of the argument's type.
+func (s *slot) checkValue(elem []byte, v *batch.Vector) error {
+	switch {
+	case s.bag.buckets:
+		return checkBucket(elem)
+	case len(elem) == 0:
 		return errElem
 	}
-	return s.appendValue(elem, batch.NewVector(s.spec.ArgType, 1))
+	v.Reset()
+	return s.appendValue(elem, v)
 }

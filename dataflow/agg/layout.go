@@ -34,6 +34,11 @@ const (
 	opBool    // bool_and, bool_or
 	opBag     // what keeps values in order: bag.go
 	opPick    // min_by, max_by over rows that are never taken back: pick.go
+	opHLL     // approx_count_distinct: hll.go
+	opBits    // bit_and, bit_or over rows that are never taken back; bit_xor: bits.go
+	opVarInt  // variances and standard deviations: variance.go
+	opVarFloat
+	opVarDec
 )
 
 // Sizes of the fixed parts.
@@ -47,6 +52,7 @@ const (
 	varSize   = 4     // length of a variable-width min, max, any
 	boolSize  = 8 + 8 // values, true ones
 	bagSize   = 8 + 4 // entries that count, length
+	bitsSize  = 8 + 8
 
 	// partSlack is more than a value takes in a bag beside its text: lengths, a tag, an end, a count.
 	partSlack = 32
@@ -65,6 +71,7 @@ type slot struct {
 	off int // of the fixed part
 	// length is the offset of the uint32 that gives the length of the tail; 0 = the aggregate has no tail.
 	length int
+	share  int      // how long the tail may be whatever the others are
 	nulls  bool     // rows whose argument is NULL are folded too
 	bag    bagShape // of opBag and opPick
 	spec   Spec
@@ -75,7 +82,6 @@ type Layout struct {
 	slots  []slot
 	fixed  int   // length of rows and all fixed parts
 	tails  []int // the slots with a tail, in order
-	share  int   // how long a tail may be whatever the others are
 	maxArg int
 }
 
@@ -101,11 +107,20 @@ func NewLayout(specs []Spec) *Layout {
 			sl.nulls = s.Fn == Any
 		case opBool:
 			l.fixed += boolSize
+		case opBits:
+			l.fixed += bitsSize
+		case opVarInt:
+			l.fixed += varIntSize
+		case opVarFloat:
+			l.fixed += varFloatSize
+		case opVarDec:
+			sl.length = l.fixed + 8
+			l.fixed += decSize
 		case opBag:
 			sl.length = l.fixed + 8
 			l.fixed += bagSize
 			sl.bag = bagOf(s)
-			sl.nulls = sl.bag.ordered
+			sl.nulls = s.keepsNull()
 		case opPick:
 			sl.length = l.fixed
 			l.fixed += varSize
@@ -121,14 +136,60 @@ func NewLayout(specs []Spec) *Layout {
 		}
 		l.slots[i] = sl
 	}
-	l.share = (dataflow.MaxRowBytes - l.fixed) / max(1, len(l.tails))
-	l.maxArg = l.share
+	l.divide()
+	return l
+}
+
+// singleShare is what a tail of one value has where others hold many: a value of a row is seldom longer, and each byte is one
+// that they lack.
+const singleShare = dataflow.MaxRowBytes / 16
+
+// divide gives each tail its share of MaxRowBytes. A sketch has what it takes; tails of one value have an equal part each,
+// but singleShare where there are bags; bags have the rest, a histogram an eighth of what others have.
+func (l *Layout) divide() {
+	free, singles, bags := dataflow.MaxRowBytes-l.fixed, 0, 0
+	weight := func(s *slot) int {
+		if s.bag.buckets {
+			return 1
+		}
+		return 8
+	}
 	for _, i := range l.tails {
-		if s := &l.slots[i]; s.op == opBag || s.op == opPick {
-			l.maxArg = min(l.maxArg, l.share/(1+len(s.spec.Order))-partSlack)
+		switch s := &l.slots[i]; s.op {
+		case opHLL:
+			s.share = hllRegisters
+			free -= s.share
+		case opBag:
+			bags += weight(s)
+		default:
+			singles++
 		}
 	}
-	return l
+	single := free / max(1, singles)
+	if bags > 0 {
+		single = min(singleShare, free/2/max(1, singles))
+		free -= single * singles
+	}
+	l.maxArg = dataflow.MaxRowBytes
+	if len(l.tails) == 0 {
+		l.maxArg = free
+	}
+	for _, i := range l.tails {
+		s := &l.slots[i]
+		switch s.op {
+		case opHLL:
+			continue
+		case opBag:
+			s.share = free / bags * weight(s)
+		default:
+			s.share = single
+		}
+		values := s.share
+		if s.op == opBag || s.op == opPick {
+			values = s.share/(1+len(s.spec.Order)) - partSlack
+		}
+		l.maxArg = min(l.maxArg, values)
+	}
 }
 
 func opOf(s Spec) op {
@@ -153,6 +214,12 @@ func opOf(s Spec) op {
 		return opBool
 	case MinBy, MaxBy:
 		return opPick
+	case ApproxCount:
+		return opHLL
+	case BitAnd, BitOr, BitXor:
+		return opBits
+	case VarPop, VarSamp, StddevPop, StddevSamp:
+		return varOf(s.ArgType)
 	case Min, Max, Any:
 		var base op
 		switch s.ArgType {
@@ -273,6 +340,33 @@ func (l *Layout) Update(acc []byte, b *batch.Batch, row int, weight int64) ([]by
 		case opPick:
 			var err error
 			if acc, err = l.pickRow(acc, s, i, b, row, weight); err != nil {
+				return acc, err
+			}
+		case opHLL:
+			var err error
+			if acc, err = l.hllRow(acc, s, i, col, row, weight); err != nil {
+				return acc, err
+			}
+		case opBits:
+			if weight < 0 && s.spec.Fn != BitXor {
+				return acc, errRetract(s)
+			}
+			if weight != 0 {
+				foldBits(p, s.spec.Fn, col.Ints[row], weight)
+			}
+		case opVarInt:
+			addVarInt(p, col.Ints[row], weight)
+		case opVarFloat:
+			if weight < 0 {
+				return acc, errRetract(s)
+			}
+			for range weight {
+				addVarFloat(p, col.Floats[row])
+			}
+		case opVarDec:
+			addInt(p, weight)
+			var err error
+			if acc, err = l.varDecRow(acc, i, col, row, weight); err != nil {
 				return acc, err
 			}
 		default: // any

@@ -46,6 +46,17 @@ func (l *Layout) Merge(acc, partial []byte) ([]byte, error) {
 			addInt(p[8:], getInt(q[8:]))
 		case opBag:
 			acc, err = l.mergeBag(acc, s, i, partial)
+		case opHLL:
+			acc, err = l.mergeHLL(acc, i, partial)
+		case opBits:
+			mergeBits(acc[s.off:], partial[s.off:], s.spec.Fn)
+		case opVarInt:
+			mergeVarInt(acc[s.off:], partial[s.off:])
+		case opVarFloat:
+			mergeVarFloat(acc[s.off:], partial[s.off:])
+		case opVarDec:
+			addInt(acc[s.off:], getInt(partial[s.off:]))
+			acc, err = l.mergeVarDec(acc, i, l.tail(partial, i))
 		case opPick:
 			acc, err = l.mergePick(acc, s, i, partial)
 		default:
@@ -130,6 +141,14 @@ func (s *slot) checkTail(acc, tail []byte) error {
 		return s.checkBag(acc, tail)
 	case opPick:
 		return s.checkPick(acc, tail)
+	case opHLL:
+		if varState(acc, s) == stateNull {
+			return errState
+		}
+		return checkHLL(tail)
+	case opVarDec:
+		var v varSums
+		return v.load(tail)
 	}
 	switch state := varState(acc, s); {
 	case state == stateNull && s.spec.Fn != Any:

@@ -75,7 +75,7 @@ func (s *slot) checkPick(acc, tail []byte) error {
 	if err != nil {
 		return err
 	}
-	return s.checkValue(key[split:])
+	return s.checkValue(key[split:], batch.NewVector(s.spec.ArgType, 1))
 }
 
 func (l *Layout) pickResult(s *slot, tail []byte, out *batch.Vector) {

@@ -6,42 +6,93 @@ import (
 	"github.com/weirdb/weir/dataflow"
 )
 
+// Signature says how an aggregate is written.
+type Signature struct {
+	Name string
+	// Args is how many values of a row it takes: x, or x and y.
+	Args int
+	// Param is the type of a constant behind them; TypeUnknown for none.
+	Param dataflow.Type
+	// Within says that x stands in WITHIN GROUP (ORDER BY x).
+	Within bool
+	// Ordered says that ORDER BY may stand behind the arguments.
+	Ordered bool
+	// Arrival says that it goes by the order in which rows arrived: on its own, or between rows that its arguments do not
+	// tell apart.
+	Arrival bool
+	// NeedsArrival says that there must be such an order.
+	NeedsArrival bool
+	Distinct     Distinct
+}
+
+// Distinct says what DISTINCT does in an aggregate.
+type Distinct uint8
+
+const (
+	DistinctNot   Distinct = iota // it cannot be written
+	DistinctSame                  // it changes nothing
+	DistinctFolds                 // each value counts once
+)
+
+// Signatures returns all aggregates, the common ones first.
+func Signatures() []Signature {
+	return []Signature{
+		{Name: "count", Args: 1, Distinct: DistinctFolds},
+		{Name: "sum", Args: 1, Distinct: DistinctFolds},
+		{Name: "avg", Args: 1, Distinct: DistinctFolds},
+		{Name: "min", Args: 1, Distinct: DistinctSame},
+		{Name: "max", Args: 1, Distinct: DistinctSame},
+		{Name: "bool_and", Args: 1, Distinct: DistinctSame},
+		{Name: "bool_or", Args: 1, Distinct: DistinctSame},
+		{Name: "every", Args: 1, Distinct: DistinctSame},
+		{Name: "min_by", Args: 2, Arrival: true},
+		{Name: "max_by", Args: 2, Arrival: true},
+		{Name: "arg_min", Args: 2, Arrival: true},
+		{Name: "arg_max", Args: 2, Arrival: true},
+		{Name: "first", Args: 1, Arrival: true, NeedsArrival: true},
+		{Name: "last", Args: 1, Arrival: true, NeedsArrival: true},
+		{Name: "string_agg", Args: 1, Param: dataflow.TypeText, Ordered: true, Arrival: true, Distinct: DistinctFolds},
+		{Name: "array_agg", Args: 1, Ordered: true, Arrival: true, Distinct: DistinctFolds},
+		{Name: "approx_count_distinct", Args: 1, Distinct: DistinctSame},
+		{Name: "approx_percentile", Args: 1, Param: dataflow.TypeDouble},
+		{Name: "percentile_cont", Args: 1, Param: dataflow.TypeDouble, Within: true},
+		{Name: "percentile_disc", Args: 1, Param: dataflow.TypeDouble, Within: true},
+		{Name: "mode", Args: 1, Within: true},
+		{Name: "variance", Args: 1},
+		{Name: "var_samp", Args: 1},
+		{Name: "var_pop", Args: 1},
+		{Name: "stddev", Args: 1},
+		{Name: "stddev_samp", Args: 1},
+		{Name: "stddev_pop", Args: 1},
+		{Name: "bit_and", Args: 1, Distinct: DistinctSame},
+		{Name: "bit_or", Args: 1, Distinct: DistinctSame},
+		{Name: "bit_xor", Args: 1},
+	}
+}
+
+// Lookup returns how the aggregate called name is written.
+func Lookup(name string) (Signature, bool) {
+	for _, s := range Signatures() {
+		if s.Name == name {
+			return s, true
+		}
+	}
+	return Signature{}, false
+}
+
 // Names returns the names of all aggregates, the common ones first.
 func Names() []string {
-	return []string{"count", "sum", "avg", "min", "max", "bool_and", "bool_or", "every", "min_by", "max_by", "arg_min", "arg_max", "first", "last"}
+	var names []string
+	for _, s := range Signatures() {
+		names = append(names, s.Name)
+	}
+	return names
 }
 
 // IsAggregate reports whether name is the name of an aggregate.
 func IsAggregate(name string) bool {
-	for _, n := range Names() {
-		if n == name {
-			return true
-		}
-	}
-	return false
-}
-
-// Arity returns how many arguments the aggregate called name takes.
-func Arity(name string) int {
-	switch name {
-	case "min_by", "max_by", "arg_min", "arg_max":
-		return 2
-	}
-	return 1
-}
-
-// ByArrival reports whether the aggregate called name goes by the order in which a stream's rows arrived.
-func ByArrival(name string) bool { return name == "first" || name == "last" }
-
-// CanBeDistinct reports whether DISTINCT changes what the aggregate called name gives, and whether it can be written.
-func CanBeDistinct(name string) (changes, can bool) {
-	switch name {
-	case "count", "sum", "avg":
-		return true, true
-	case "min", "max", "bool_and", "bool_or", "every":
-		return false, true
-	}
-	return true, false
+	_, ok := Lookup(name)
+	return ok
 }
 
 // Resolve returns the aggregate called name for an argument of type arg, or for * when star is set, and the type of its
@@ -73,6 +124,40 @@ func Resolve(name string, star bool, arg dataflow.Type) (Fn, dataflow.Type, erro
 		return resolvePick(MinBy, name, arg)
 	case "max_by", "arg_max", "last":
 		return resolvePick(MaxBy, name, arg)
+	case "string_agg":
+		if arg == dataflow.TypeText || arg == dataflow.TypeUnknown {
+			return StringAgg, dataflow.TypeText, nil
+		}
+		return 0, 0, noSuch(name, arg, "TEXT: cast it, x::text")
+	case "array_agg":
+		return resolveArray(name, arg)
+	case "approx_count_distinct":
+		if !arg.Ordered() && arg != dataflow.TypeUnknown {
+			return 0, 0, dataflow.Errorf(dataflow.ReasonSQLUnsupported, "%s(%s) is not there yet", name, arg)
+		}
+		return ApproxCount, dataflow.TypeBigInt, nil
+	case "approx_percentile":
+		return resolveDouble(ApproxPercentile, name, arg)
+	case "percentile_cont":
+		return resolveDouble(PercentileCont, name, arg)
+	case "percentile_disc":
+		return resolveOrdered(PercentileDisc, name, arg)
+	case "mode":
+		return resolveOrdered(Mode, name, arg)
+	case "var_pop":
+		return resolveSum(VarPop, name, arg)
+	case "var_samp", "variance":
+		return resolveSum(VarSamp, name, arg)
+	case "stddev_pop":
+		return resolveSum(StddevPop, name, arg)
+	case "stddev_samp", "stddev":
+		return resolveSum(StddevSamp, name, arg)
+	case "bit_and":
+		return resolveBits(BitAnd, name, arg)
+	case "bit_or":
+		return resolveBits(BitOr, name, arg)
+	case "bit_xor":
+		return resolveBits(BitXor, name, arg)
 	}
 	return 0, 0, dataflow.Errorf(dataflow.ReasonSQLUnsupported, "there is no aggregate %s", name).
 		WithHint("there are %s", strings.Join(Names(), ", "))
@@ -125,6 +210,48 @@ func resolvePick(fn Fn, _ string, arg dataflow.Type) (Fn, dataflow.Type, error) 
 		return fn, dataflow.TypeText, nil
 	}
 	return fn, arg, nil
+}
+
+func resolveArray(name string, arg dataflow.Type) (Fn, dataflow.Type, error) {
+	if arg == dataflow.TypeUnknown {
+		arg = dataflow.TypeText
+	}
+	if out := dataflow.ArrayOf(arg); out != dataflow.TypeUnknown {
+		return ArrayAgg, out, nil
+	}
+	return 0, 0, dataflow.Errorf(dataflow.ReasonSQLUnsupported, "%s(%s) is not there yet", name, arg)
+}
+
+func resolveDouble(fn Fn, name string, arg dataflow.Type) (Fn, dataflow.Type, error) {
+	if arg == dataflow.TypeDouble {
+		return fn, dataflow.TypeDouble, nil
+	}
+	return 0, 0, noSuch(name, arg, "BIGINT, DOUBLE PRECISION or NUMERIC")
+}
+
+func resolveOrdered(fn Fn, name string, arg dataflow.Type) (Fn, dataflow.Type, error) {
+	if arg.Ordered() {
+		return fn, arg, nil
+	}
+	return 0, 0, noSuch(name, arg, "what can be sorted")
+}
+
+func resolveBits(fn Fn, name string, arg dataflow.Type) (Fn, dataflow.Type, error) {
+	if arg == dataflow.TypeBigInt {
+		return fn, arg, nil
+	}
+	return 0, 0, noSuch(name, arg, "BIGINT")
+}
+
+// OverTable says why the aggregate cannot be over a table, whose rows are taken back; "" if it can.
+func OverTable(fn Fn, arg dataflow.Type) string {
+	switch {
+	case fn == ApproxCount:
+		return "its sketch cannot forget a row: write count(DISTINCT x), or compute it over the stream"
+	case (fn == VarPop || fn == VarSamp || fn == StddevPop || fn == StddevSamp) && arg == dataflow.TypeDouble:
+		return "taking back a DOUBLE PRECISION leaves rounding behind: cast it to NUMERIC, or compute it over the stream"
+	}
+	return ""
 }
 
 func noSuch(name string, arg dataflow.Type, want string) *dataflow.Error {

@@ -86,6 +86,16 @@ func (l *Layout) appendResult(i int, acc []byte, out *batch.Vector) {
 		}
 	case opPick:
 		l.pickResult(s, l.tail(acc, i), out)
+	case opHLL:
+		out.AppendInt(hllEstimate(l.tail(acc, i)))
+	case opBits:
+		if getInt(p) == 0 {
+			out.AppendNull()
+			return
+		}
+		out.AppendInt(getInt(p[8:]))
+	case opVarInt, opVarFloat, opVarDec:
+		l.varResult(s, i, acc, out)
 	default:
 		if varState(acc, s) != stateValue {
 			out.AppendNull()

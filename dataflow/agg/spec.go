@@ -2,6 +2,7 @@ package agg
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/weirdb/weir/dataflow"
@@ -23,32 +24,34 @@ const (
 	// MinBy and MaxBy are the x of the row that comes first or last in Order: min_by(x, y), first(x).
 	MinBy Fn = 9
 	MaxBy Fn = 10
+
+	StringAgg        Fn = 11 // string_agg(x, sep)
+	ArrayAgg         Fn = 12 // array_agg(x): NULLs too
+	ApproxCount      Fn = 13 // approx_count_distinct(x)
+	ApproxPercentile Fn = 14 // approx_percentile(x, p)
+	PercentileCont   Fn = 15 // percentile_cont(p) WITHIN GROUP (ORDER BY x)
+	PercentileDisc   Fn = 16 // percentile_disc(p) WITHIN GROUP (ORDER BY x)
+	Mode             Fn = 17 // mode() WITHIN GROUP (ORDER BY x)
+	VarPop           Fn = 18
+	VarSamp          Fn = 19
+	StddevPop        Fn = 20
+	StddevSamp       Fn = 21
+	BitAnd           Fn = 22
+	BitOr            Fn = 23
+	BitXor           Fn = 24
 )
 
+// fnNames are the names of the functions by number.
+var fnNames = [...]string{
+	CountStar: "count(*)", Count: "count", Sum: "sum", Min: "min", Max: "max", Avg: "avg", Any: "any", BoolAnd: "bool_and", BoolOr: "bool_or",
+	MinBy: "min_by", MaxBy: "max_by", StringAgg: "string_agg", ArrayAgg: "array_agg", ApproxCount: "approx_count_distinct",
+	ApproxPercentile: "approx_percentile", PercentileCont: "percentile_cont", PercentileDisc: "percentile_disc", Mode: "mode",
+	VarPop: "var_pop", VarSamp: "var_samp", StddevPop: "stddev_pop", StddevSamp: "stddev_samp", BitAnd: "bit_and", BitOr: "bit_or", BitXor: "bit_xor",
+}
+
 func (f Fn) String() string {
-	switch f {
-	case CountStar:
-		return "count(*)"
-	case Count:
-		return "count"
-	case Sum:
-		return "sum"
-	case Min:
-		return "min"
-	case Max:
-		return "max"
-	case Avg:
-		return "avg"
-	case Any:
-		return "any"
-	case BoolAnd:
-		return "bool_and"
-	case BoolOr:
-		return "bool_or"
-	case MinBy:
-		return "min_by"
-	case MaxBy:
-		return "max_by"
+	if int(f) < len(fnNames) {
+		return fnNames[f]
 	}
 	return fmt.Sprintf("fn(%d)", uint8(f))
 }
@@ -59,12 +62,20 @@ type Spec struct {
 	Arg     int           // column of the stage's input batch; -1 for count(*)
 	ArgType dataflow.Type // type of that column
 	Out     dataflow.Type // type of the result
-	// Distinct folds each value once. For Count, Sum and Avg.
+	// Distinct folds each value once. For Count, Sum, Avg, StringAgg and ArrayAgg.
 	Distinct bool
-	// Retract says that rows are taken back: the input is a table. Min, Max, MinBy and MaxBy keep all values then.
+	// Retract says that rows are taken back: the input is a table. Min, Max, MinBy, MaxBy, BitAnd and BitOr keep all values
+	// then.
 	Retract bool
-	// Order is what MinBy and MaxBy go by. Rows that it does not tell apart are ordered by the argument.
+	// Order is what MinBy and MaxBy go by, and the order of StringAgg, ArrayAgg, PercentileDisc and Mode. Rows that it does
+	// not tell apart are ordered by the argument.
 	Order []Order
+	// Filtered says that rows count only where the BOOLEAN column Filter is true. For those that keep NULLs; others get a
+	// NULL for what does not count.
+	Filtered bool
+	Filter   int
+	Sep      string  // of StringAgg
+	P        float64 // of the percentiles, 0 to 1
 }
 
 // Order is one column that values are ordered by.
@@ -86,7 +97,7 @@ func (s Spec) String() string {
 	for _, o := range s.Order {
 		fmt.Fprintf(&b, ", #%d%s", o.Col, o.String())
 	}
-	b.WriteString(")")
+	b.WriteString(s.Options() + ")")
 	if s.Retract {
 		b.WriteString(" retracting")
 	}
@@ -109,6 +120,17 @@ func (o Order) String() string {
 	return text
 }
 
+// Options are the constants of the aggregate, as arguments.
+func (s Spec) Options() string {
+	switch s.Fn {
+	case StringAgg:
+		return fmt.Sprintf(", %q", s.Sep)
+	case ApproxPercentile, PercentileCont, PercentileDisc:
+		return ", " + strconv.FormatFloat(s.P, 'g', -1, 64)
+	}
+	return ""
+}
+
 // Name is the aggregate as a user knows it.
 func (s Spec) Name() string {
 	if s.Distinct {
@@ -122,8 +144,10 @@ func (s Spec) KeepsAll() bool {
 	switch s.Fn {
 	case Count, Sum, Avg:
 		return s.Distinct
-	case Min, Max, MinBy, MaxBy:
+	case Min, Max, MinBy, MaxBy, BitAnd, BitOr:
 		return s.Retract
+	case StringAgg, ArrayAgg, ApproxPercentile, PercentileCont, PercentileDisc, Mode:
+		return true
 	}
 	return false
 }
@@ -132,7 +156,7 @@ func (s Spec) KeepsAll() bool {
 func (s Spec) skipsNullOrder() bool { return s.Fn == MinBy || s.Fn == MaxBy }
 
 // keepsNull reports whether a row counts where the argument is NULL.
-func (s Spec) keepsNull() bool { return s.Fn == MinBy || s.Fn == MaxBy }
+func (s Spec) keepsNull() bool { return s.Fn == MinBy || s.Fn == MaxBy || s.Fn == ArrayAgg }
 
 // KeepsText reports whether the aggregate's state holds texts as they are, so that their length matters.
 func (s Spec) KeepsText() bool {

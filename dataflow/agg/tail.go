@@ -11,7 +11,7 @@ func (l *Layout) tailLen(acc []byte, i int) int {
 	s := &l.slots[i]
 	n := int(binary.LittleEndian.Uint32(acc[s.length:]))
 	switch s.op {
-	case opDec:
+	case opDec, opVarDec:
 		return n
 	case opBag:
 		if n == bagFull {
@@ -71,7 +71,7 @@ func (l *Layout) replace(acc []byte, i, from, to int, ins []byte) ([]byte, error
 	}
 	copy(acc[from:], ins)
 	switch l.slots[i].op {
-	case opDec, opBag:
+	case opDec, opVarDec, opBag:
 	default:
 		n += stateValue
 	}

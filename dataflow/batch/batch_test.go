@@ -18,13 +18,28 @@ import (
 )
 
 var allTypes = []dataflow.Type{dataflow.TypeBool, dataflow.TypeBigInt, dataflow.TypeDouble, dataflow.TypeText,
-	dataflow.TypeTimestamp, dataflow.TypeNumeric, dataflow.TypeTextArray}
+	dataflow.TypeTimestamp, dataflow.TypeNumeric, dataflow.TypeTextArray, dataflow.TypeInterval, dataflow.TypeBytea, dataflow.TypeJSONB,
+	dataflow.TypeDate, dataflow.TypeBigIntArray, dataflow.TypeNumericArray, dataflow.TypeIntervalArray}
 
 func drawValue(t *rapid.T, typ dataflow.Type) dataflow.Value {
 	if rapid.IntRange(0, 4).Draw(t, "null") == 0 {
 		return dataflow.NullValue(typ)
 	}
+	if e := typ.Elem(); e != dataflow.TypeUnknown && typ != dataflow.TypeTextArray {
+		v := dataflow.Value{Type: typ, Arr: []dataflow.Value{}}
+		for range rapid.IntRange(0, 3).Draw(t, "elems") {
+			v.Arr = append(v.Arr, drawValue(t, e))
+		}
+		return v
+	}
 	switch typ {
+	case dataflow.TypeInterval:
+		return dataflow.Value{Type: typ, Ivl: dataflow.Interval{Months: rapid.Int32Range(-5, 5).Draw(t, "months"),
+			Days: rapid.Int32Range(-40, 40).Draw(t, "days"), Micros: rapid.Int64Range(-1e12, 1e12).Draw(t, "micros")}}
+	case dataflow.TypeBytea:
+		return dataflow.Value{Type: typ, Str: string(rapid.SliceOfN(rapid.Byte(), 0, 6).Draw(t, "bytes"))}
+	case dataflow.TypeJSONB:
+		return dataflow.Value{Type: typ, Str: rapid.SampledFrom([]string{"{}", `"é"`, "[1, 2]"}).Draw(t, "json")}
 	case dataflow.TypeBool:
 		return dataflow.Bool(rapid.Bool().Draw(t, "bool"))
 	case dataflow.TypeDouble:
@@ -86,12 +101,14 @@ func printRow(row dataflow.Row) string {
 			fmt.Fprintf(&s, "|%v %v %s %d", v.Dec.Form, v.Dec.Negative, v.Dec.Coeff.String(), v.Dec.Exponent)
 		case v.Type == dataflow.TypeDouble:
 			fmt.Fprintf(&s, "|%x", math.Float64bits(v.Flt))
-		case v.Type == dataflow.TypeTextArray:
+		case v.Type == dataflow.TypeInterval:
+			fmt.Fprintf(&s, "|%v", v.Ivl)
+		case v.Arr != nil:
 			for _, e := range v.Arr {
 				if e.Null {
 					s.WriteString("|-")
 				} else {
-					fmt.Fprintf(&s, "|%q", e.Str)
+					fmt.Fprintf(&s, "|%q %d %v %v", e.Str, e.Int, e.Dec, e.Ivl)
 				}
 			}
 		default:
@@ -302,10 +319,12 @@ func fuzzSchema(kinds []byte) dataflow.Schema {
 
 // FuzzDecode feeds payloads behind a valid checksum, which random bytes would never have.
 func FuzzDecode(f *testing.F) {
-	kinds := []byte{0, 1, 2, 3, 4, 5, 6}
+	kinds := []byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}
 	b := batch.NewBatch(fuzzSchema(kinds))
 	b.AppendRow(dataflow.Row{dataflow.Bool(true), dataflow.BigInt(-5), dataflow.Double(1.5), dataflow.Text("é"), dataflow.Timestamp(9),
-		dataflow.Numeric(apd.New(12345, -2)), {Type: dataflow.TypeTextArray, Arr: []dataflow.Value{dataflow.Text("x"), dataflow.NullValue(dataflow.TypeText)}}})
+		dataflow.Numeric(apd.New(12345, -2)), {Type: dataflow.TypeTextArray, Arr: []dataflow.Value{dataflow.Text("x"), dataflow.NullValue(dataflow.TypeText)}},
+		{Type: dataflow.TypeInterval, Ivl: dataflow.Interval{Months: 1, Days: -2, Micros: 3}}, {Type: dataflow.TypeBytea, Str: "\x00\xff"},
+		{Type: dataflow.TypeJSONB, Str: `{"a": 1}`}, {Type: dataflow.TypeDate, Int: 20786}})
 	row := make(dataflow.Row, len(kinds))
 	for i, c := range b.Schema {
 		row[i] = dataflow.NullValue(c.Type)

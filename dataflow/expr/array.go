@@ -123,28 +123,26 @@ func parseTexts(s string) ([]*string, *dataflow.Error) {
 	}
 }
 
-// arrayFunctions are those of TEXT[].
+// arrayFunctions are those of arrays.
 func arrayFunctions() []function {
 	return []function{
 		{name: "string_to_array", args: []dataflow.Type{tText, tText}, result: tArray, nullable: true, eval: evalStringToArray,
 			doc: "The parts between delimiters; the characters if the delimiter is NULL. Parts equal to the third argument become NULL.", example: "string_to_array('a,b', ',')"},
 		{name: "string_to_array", args: []dataflow.Type{tText, tText, tText}, result: tArray, nullable: true, eval: evalStringToArray},
-		{name: "array_to_string", args: []dataflow.Type{tArray, tText}, result: tText, nullable: true, eval: evalArrayToString,
+		{name: "array_to_string", args: []dataflow.Type{typeList, tText}, result: tText, nullable: true, eval: evalArrayToString,
 			doc: "The elements with a delimiter between them; NULL elements are left out, or become the third argument.", example: "array_to_string('{a,b}', '-')"},
-		{name: "array_to_string", args: []dataflow.Type{tArray, tText, tText}, result: tText, nullable: true, eval: evalArrayToString},
-		{name: "array_length", args: []dataflow.Type{tArray, tInt}, result: tInt, eval: func(f *frame) {
-			a, dim := f.args[0], f.args[1]
-			f.each(func(i int) *dataflow.Error {
-				from, to := a.list(i)
-				if dim.int(i) != 1 || from == to {
-					f.null(i)
-				} else {
-					f.out.Ints[i] = int64(to - from)
-				}
-				return nil
-			})
-		}, doc: "The length in a dimension, of which there is only the first; NULL for an empty array.", example: "array_length('{a,b}'::text[], 1)"},
-		{name: "cardinality", args: []dataflow.Type{tArray}, result: tInt, eval: func(f *frame) {
+		{name: "array_to_string", args: []dataflow.Type{typeList, tText, tText}, result: tText, nullable: true, eval: evalArrayToString},
+		{name: "array", args: []dataflow.Type{typeAny}, variadic: true, result: typeList, nullable: true, eval: evalArray,
+			doc: "An array of the values.", example: "array_length(string_to_array('a,b', ','), 1)"},
+		{name: "[]", args: []dataflow.Type{typeList, tInt}, result: typeItem, eval: evalSubscript,
+			doc: "An element by its number from 1; NULL if there is none."},
+		{name: "array_length", args: []dataflow.Type{typeList, tInt}, result: tInt, eval: evalArrayBound(func(n int64) int64 { return n }),
+			doc: "The length in a dimension, of which there is only the first; NULL for an empty array.", example: "array_length('{a,b}'::text[], 1)"},
+		{name: "array_lower", args: []dataflow.Type{typeList, tInt}, result: tInt, eval: evalArrayBound(func(int64) int64 { return 1 }),
+			doc: "The first number: 1; NULL for an empty array.", example: "array_lower('{a,b}'::text[], 1)"},
+		{name: "array_upper", args: []dataflow.Type{typeList, tInt}, result: tInt, eval: evalArrayBound(func(n int64) int64 { return n }),
+			doc: "The last number; NULL for an empty array.", example: "array_upper('{a,b}'::text[], 1)"},
+		{name: "cardinality", args: []dataflow.Type{typeList}, result: tInt, eval: func(f *frame) {
 			a := f.args[0]
 			f.each(func(i int) *dataflow.Error {
 				from, to := a.list(i)
@@ -152,8 +150,29 @@ func arrayFunctions() []function {
 				return nil
 			})
 		}, doc: "The number of elements.", example: "cardinality('{a,b}'::text[])"},
-		{name: "array_position", args: []dataflow.Type{tArray, tText}, result: tInt, nullable: true, eval: evalArrayPosition,
+		{name: "array_position", args: []dataflow.Type{typeList, typeItem}, result: tInt, nullable: true, eval: evalArrayPosition,
 			doc: "Where an element first stands, from 1; NULL if it does not.", example: "array_position('{a,b}', 'b')"},
+		{name: "||", args: []dataflow.Type{typeList, typeList}, result: typeList, nullable: true, eval: evalArrayJoin(true, true),
+			doc: "Arrays joined, or an element put at the end or the start; a NULL array is like an empty one.", example: "'{a,b}'::text[] || '{c}'::text[]"},
+		{name: "||", args: []dataflow.Type{typeList, typeItem}, result: typeList, nullable: true, eval: evalArrayJoin(true, false)},
+		{name: "||", args: []dataflow.Type{typeItem, typeList}, result: typeList, nullable: true, eval: evalArrayJoin(false, true)},
+		{name: "array_cat", args: []dataflow.Type{typeList, typeList}, result: typeList, nullable: true, eval: evalArrayJoin(true, true),
+			doc: "The same as ||.", example: "array_cat('{1}'::bigint[], '{2,3}')"},
+		{name: "array_append", args: []dataflow.Type{typeList, typeItem}, result: typeList, nullable: true, eval: evalArrayJoin(true, false),
+			doc: "With an element at the end.", example: "array_append('{1,2}'::bigint[], 3)"},
+		{name: "array_prepend", args: []dataflow.Type{typeItem, typeList}, result: typeList, nullable: true, eval: evalArrayJoin(false, true),
+			doc: "With an element at the start.", example: "array_prepend(1, '{2,3}'::bigint[])"},
+		{name: "array_remove", args: []dataflow.Type{typeList, typeItem}, result: typeList, nullable: true, eval: evalArrayRemove,
+			doc: "Without the elements that equal a value.", example: "array_remove('{1,2,1}'::bigint[], 1)"},
+		{name: "@>", args: []dataflow.Type{typeList, typeList}, result: tBool, eval: evalArrayContains(0, 1),
+			doc: "Arrays: whether the first has every element of the second.", example: "'{1,2,3}'::bigint[] @> '{3,1}'"},
+		{name: "<@", args: []dataflow.Type{typeList, typeList}, result: tBool, eval: evalArrayContains(1, 0),
+			doc: "Whether the second has every element of the first.", example: "'{1}'::bigint[] <@ '{3,1}'"},
+		quantified("=", order{equal: true}, "Whether the value equals an element; NULL if none and one is NULL. Also <>, <, <=, >, >= with ANY or ALL."),
+		quantified("<>", order{less: true, greater: true}, ""), quantified("<", order{less: true}, ""), quantified("<=", order{less: true, equal: true}, ""),
+		quantified(">", order{greater: true}, ""), quantified(">=", order{greater: true, equal: true}, ""),
+		allOf("=", order{equal: true}), allOf("<>", order{less: true, greater: true}), allOf("<", order{less: true}),
+		allOf("<=", order{less: true, equal: true}), allOf(">", order{greater: true}), allOf(">=", order{greater: true, equal: true}),
 	}
 }
 
@@ -200,11 +219,13 @@ func evalArrayToString(f *frame) {
 		}
 		start, any := len(dst), false
 		from, to := a.list(i)
+		var buf []byte
 		for k := from; k < to; k++ {
 			text := []byte(nil)
 			switch {
 			case !elemNull(a.v.Elems, k):
-				text = a.v.Elems.Text(k)
+				buf = appendVector(buf[:0], a.v.Elems, k)
+				text = buf
 			case len(f.args) == 3 && !f.args[2].null(i):
 				text = f.args[2].text(i)
 			default:
@@ -220,25 +241,5 @@ func evalArrayToString(f *frame) {
 			}
 		}
 		return dst, nil
-	})
-}
-
-func evalArrayPosition(f *frame) {
-	a, x := f.args[0], f.args[1]
-	f.each(func(i int) *dataflow.Error {
-		if a.null(i) {
-			f.null(i)
-			return nil
-		}
-		from, to := a.list(i)
-		for k := from; k < to; k++ {
-			null := elemNull(a.v.Elems, k)
-			if null && x.null(i) || !null && !x.null(i) && bytes.Equal(a.v.Elems.Text(k), x.text(i)) {
-				f.out.Ints[i] = int64(k - from + 1)
-				return nil
-			}
-		}
-		f.null(i)
-		return nil
 	})
 }

@@ -13,6 +13,10 @@ const (
 	typeAny dataflow.Type = 0xff
 	// typeEach: an argument of any type, as it is.
 	typeEach dataflow.Type = 0xfe
+	// typeList: an array of any type, the same in all parameters; as a result it is that type, or the array of the common
+	// type of typeAny. typeItem: one of its elements.
+	typeList dataflow.Type = 0xfd
+	typeItem dataflow.Type = 0xfc
 )
 
 // function is one entry of a topic's table: one signature of a function or operator.
@@ -92,8 +96,15 @@ func NewCall(name string, args ...Expr) (Expr, error) {
 			}
 			continue
 		}
-		if c.typ == typeAny && fn.param(i) == typeAny {
+		switch p := fn.param(i); {
+		case c.typ == typeAny && p == typeAny, c.typ == typeList && p == typeList, c.typ == typeItem && p == typeItem:
 			c.typ = want
+		case c.typ == typeItem && p == typeList:
+			c.typ = want.Elem()
+		case c.typ == typeList && p == typeAny:
+			if c.typ = dataflow.ArrayOf(want); c.typ == dataflow.TypeUnknown {
+				return nil, dataflow.Errorf(dataflow.ReasonSQLUnsupported, "there are no arrays of %s", typeName(want))
+			}
 		}
 		if c.args[i], err = Coerce(a, want); err != nil {
 			return nil, err
@@ -171,6 +182,21 @@ func (c *Call) String() string {
 		b.WriteString(" IN ")
 		arg(1)
 		b.WriteByte(')')
+	case name == "[]":
+		arg(0)
+		b.WriteByte('[')
+		arg(1)
+		b.WriteByte(']')
+	case name == "array":
+		b.WriteString("ARRAY[")
+		list(0)
+		b.WriteByte(']')
+	case isQuantified(name):
+		b.WriteByte('(')
+		arg(0)
+		b.WriteString(" " + strings.ToUpper(name) + " (")
+		arg(1)
+		b.WriteString("))")
 	case name == "in" || name == "not in":
 		b.WriteByte('(')
 		arg(0)
@@ -215,6 +241,11 @@ func (c *Call) String() string {
 		b.WriteByte(')')
 	}
 	return b.String()
+}
+
+// isQuantified reports whether a name is a comparison with the elements of an array: "= any", "< all".
+func isQuantified(name string) bool {
+	return !isWord(name) && (strings.HasSuffix(name, " any") || strings.HasSuffix(name, " all"))
 }
 
 // isWord reports whether a name is spelled in letters, as opposed to an operator's sign.

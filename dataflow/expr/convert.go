@@ -15,6 +15,18 @@ func castFor(from, to dataflow.Type) castFunc {
 		return fromText(to)
 	case from == dataflow.TypeJSONB:
 		return fromJSON(to)
+	case from == dataflow.TypeDate && to == dataflow.TypeTimestamp:
+		return func(f *frame) {
+			a := f.args[0]
+			f.each(func(i int) *dataflow.Error { f.out.Ints[i] = a.int(i) * microsPerDay; return nil })
+		}
+	case from == dataflow.TypeTimestamp && to == dataflow.TypeDate:
+		return func(f *frame) {
+			a := f.args[0]
+			f.each(func(i int) *dataflow.Error { f.out.Ints[i] = floorDiv(a.int(i), microsPerDay); return nil })
+		}
+	case from.Form() == dataflow.FormList && to.Form() == dataflow.FormList:
+		return castList(to.Elem())
 	case from == dataflow.TypeBigInt && to == dataflow.TypeNumeric:
 		return func(f *frame) {
 			a := f.args[0]
@@ -57,6 +69,30 @@ func castFor(from, to dataflow.Type) castFunc {
 		}
 	}
 	return nil
+}
+
+// castList converts arrays element by element, through their text.
+func castList(to dataflow.Type) castFunc {
+	return func(f *frame) {
+		a, out := f.args[0], f.out
+		f.each(func(i int) *dataflow.Error {
+			fillTo(out, i)
+			from, end := a.list(i)
+			values := make([]dataflow.Value, 0, end-from)
+			for j := from; j < end; j++ {
+				if elemNull(a.v.Elems, j) {
+					values = append(values, dataflow.NullValue(to))
+					continue
+				}
+				v, err := parseValue(to, string(appendVector(nil, a.v.Elems, j)))
+				if err != nil {
+					return err
+				}
+				values = append(values, v)
+			}
+			return f.set(i, dataflow.Value{Type: out.Type, Arr: values})
+		})
+	}
 }
 
 func boolInt(b bool) int64 {

@@ -97,6 +97,10 @@ func typeName(t dataflow.Type) string {
 	switch t {
 	case typeAny, typeEach:
 		return "any"
+	case typeList:
+		return "anyarray"
+	case typeItem:
+		return "anyelement"
 	}
 	return strings.ToLower(t.String())
 }

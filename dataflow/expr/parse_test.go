@@ -179,6 +179,13 @@ func (p *parser) expr(level int) expr.Expr {
 				return false
 			}
 			p.i++
+			for _, q := range []string{"any", "all"} {
+				if p.take(q, "(") {
+					left = call(t.text+" "+q, left, p.expr(0))
+					p.need(")")
+					return true
+				}
+			}
 			left = call(t.text, left, p.expr(own+1))
 			return true
 		}
@@ -204,6 +211,11 @@ func (p *parser) expr(level int) expr.Expr {
 				p.i++
 				left = p.is(left)
 			}
+		case "[":
+			ok = true
+			p.i++
+			left = call("[]", left, p.expr(0))
+			p.need("]")
 		case "::":
 			ok = true
 			p.i++
@@ -362,8 +374,20 @@ func (p *parser) primary() expr.Expr {
 			e = must(expr.NewCast(e, p.typeName()))
 			p.need(")")
 			return e
+		case "array":
+			p.need("[")
+			var items []expr.Expr
+			for !p.take("]") {
+				if len(items) > 0 {
+					p.need(",")
+				}
+				items = append(items, p.expr(0))
+			}
+			return call("array", items...)
 		case "interval":
 			return p.typed(dataflow.TypeInterval)
+		case "date":
+			return p.typed(dataflow.TypeDate)
 		case "timestamptz":
 			return p.typed(dataflow.TypeTimestamp)
 		}
@@ -418,6 +442,15 @@ func (p *parser) function(name string) expr.Expr {
 		e := p.expr(0)
 		p.need(")")
 		return call("extract", expr.NewConst(dataflow.Text(field)), e)
+	case "overlay":
+		args := []expr.Expr{p.expr(0)}
+		for !p.take(")") {
+			if !p.take("placing") && !p.take("from") && !p.take("for") {
+				p.need(",")
+			}
+			args = append(args, p.expr(0))
+		}
+		return call("overlay", args...)
 	case "position":
 		a := p.expr(levelLike + 1)
 		p.need("in")

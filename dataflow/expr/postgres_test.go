@@ -112,6 +112,8 @@ func pgAnswer(out string) string {
 		name = "bigint"
 	case "timestamp with time zone":
 		name = "timestamptz"
+	case "timestamp with time zone[]":
+		name = "timestamptz[]"
 	}
 	switch {
 	case parts[1] == "t":

@@ -44,6 +44,8 @@ func implicit(from, to dataflow.Type) bool {
 		return to == dataflow.TypeNumeric || to == dataflow.TypeDouble
 	case dataflow.TypeNumeric:
 		return to == dataflow.TypeDouble
+	case dataflow.TypeDate:
+		return to == dataflow.TypeTimestamp
 	}
 	return false
 }
@@ -85,6 +87,10 @@ func (fn *function) match(args []Expr) (types []dataflow.Type, exact, liked int,
 		return nil, 0, 0, false
 	}
 	var alike []Expr
+	list, ok := fn.listOf(args)
+	if !ok {
+		return nil, 0, 0, false
+	}
 	for i, a := range args {
 		switch fn.param(i) {
 		case typeAny:
@@ -103,6 +109,10 @@ func (fn *function) match(args []Expr) (types []dataflow.Type, exact, liked int,
 		switch t {
 		case typeAny:
 			t = common
+		case typeList:
+			t = list
+		case typeItem:
+			t = list.Elem()
 		case typeEach:
 			types[i] = typeEach
 			continue
@@ -120,6 +130,38 @@ func (fn *function) match(args []Expr) (types []dataflow.Type, exact, liked int,
 		}
 	}
 	return types, exact, liked, true
+}
+
+// listOf returns the array type that typeList stands for in a call; false if the arguments do not have one.
+func (fn *function) listOf(args []Expr) (list dataflow.Type, ok bool) {
+	needed := false
+	for i, a := range args {
+		if fn.param(i) != typeList {
+			continue
+		}
+		needed = true
+		t := a.Type()
+		switch {
+		case isLiteral(a):
+		case t.Form() != dataflow.FormList || list != dataflow.TypeUnknown && list != t:
+			return 0, false
+		default:
+			list = t
+		}
+	}
+	if !needed || list != dataflow.TypeUnknown {
+		return list, true
+	}
+	if fn.name == "||" {
+		return 0, false // literals are texts then, as in PostgreSQL: '{1}' || 2 is '{1}2'
+	}
+	for i, a := range args { // all arrays are literals: an element may tell
+		if fn.param(i) == typeItem && !isLiteral(a) {
+			list = dataflow.ArrayOf(a.Type())
+			return list, list != dataflow.TypeUnknown
+		}
+	}
+	return dataflow.TypeTextArray, true
 }
 
 // resolve chooses among the functions of one name by PostgreSQL's rules (its manual, chapter 10).
@@ -214,6 +256,12 @@ func formatSignature(name string, types []string) string {
 		return types[0] + " " + upper + " (" + strings.Join(types[1:], ", ") + ")"
 	case strings.HasPrefix(name, "is ") && n == 1:
 		return types[0] + " " + upper
+	case name == "[]" && n == 2:
+		return types[0] + "[" + types[1] + "]"
+	case name == "array" && n > 0:
+		return "ARRAY[" + strings.Join(types, ", ") + "]"
+	case isQuantified(name) && n == 2:
+		return types[0] + " " + upper + " (" + types[1] + ")"
 	case (name == "not" || !isWord(name)) && n == 1:
 		return upper + " " + types[0]
 	case isOperator(name) && n > 1:
@@ -346,11 +394,13 @@ func topics() []topic {
 	return []topic{
 		{"Comparison", compareFunctions()},
 		{"Logic and conditions", logicFunctions()},
-		{"Numbers", numberFunctions()},
-		{"Text", textFunctions()},
+		{"Numbers", append(numberFunctions(), trigFunctions()...)},
+		{"Text", append(textFunctions(), formatFunctions()...)},
 		{"Patterns", append(likeFunctions(), regexpFunctions()...)},
 		{"Arrays", arrayFunctions()},
-		{"Time", timeFunctions()},
+		{"Time", append(timeFunctions(), dateFunctions()...)},
+		{"Bytes", byteaFunctions()},
 		{"JSON", jsonFunctions()},
+		{"URLs", urlFunctions()},
 	}
 }

@@ -115,6 +115,10 @@ func appendValue(dst []byte, v dataflow.Value) []byte {
 			dst = append(dst, "NULL"...)
 			continue
 		}
+		if e.Type == dataflow.TypeBool {
+			dst = append(dst, "ft"[e.Int]) // as PostgreSQL has it in arrays
+			continue
+		}
 		dst = appendElemText(dst, appendValue(nil, e))
 	}
 	return append(dst, '}')
@@ -155,6 +159,10 @@ func appendVector(dst []byte, v *batch.Vector, i int) []byte {
 		}
 		if elemNull(v.Elems, j) {
 			dst = append(dst, "NULL"...)
+			continue
+		}
+		if v.Elems.Type == dataflow.TypeBool {
+			dst = append(dst, "ft"[v.Elems.Ints[j]])
 			continue
 		}
 		buf = appendVector(buf[:0], v.Elems, j)

@@ -85,6 +85,19 @@ func pool(t dataflow.Type) []dataflow.Value {
 		dataflow.TypeTimestamp: {"1970-01-01", "2026-11-29 10:20:30.5", "1969-12-31 23:59:59.999999", "0044-03-15 BC"},
 		dataflow.TypeInterval:  {"1 day", "-1 mon 02:00:00", "0"},
 		dataflow.TypeTextArray: {"{}", "{a,NULL,b}"},
+
+		dataflow.TypeJSONB:          {"{}", "[]", "null", "1.50", `"a"`, `{"a": [1, {"b": null}], "n": 2}`, "[1, 2, \"a\"]"},
+		dataflow.TypeBytea:          {"", "a", `\x00ff`, `\xc3a9`},
+		dataflow.TypeDate:           {"1970-01-01", "2026-11-29", "2024-02-29", "0044-03-15 BC"},
+		dataflow.TypeBigIntArray:    {"{}", "{1,NULL,2}", "{3}"},
+		dataflow.TypeNumericArray:   {"{}", "{1.50,NULL}"},
+		dataflow.TypeDoubleArray:    {"{}", "{1.5,NULL}"},
+		dataflow.TypeBoolArray:      {"{}", "{t,NULL,f}"},
+		dataflow.TypeDateArray:      {"{}", "{2026-11-29,NULL}"},
+		dataflow.TypeTimestampArray: {"{}", "{2026-11-29,NULL}"},
+		dataflow.TypeJSONBArray:     {"{}", "{1,NULL,\"[]\"}"},
+		dataflow.TypeByteaArray:     {"{}", "{a,NULL}"},
+		dataflow.TypeIntervalArray:  {"{}", "{1 day,NULL}"},
 	}
 	var out []dataflow.Value
 	for _, s := range texts[t] {

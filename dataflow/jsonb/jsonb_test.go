@@ -3,6 +3,7 @@ package jsonb_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 
@@ -37,7 +38,7 @@ func TestWhatFailsLeavesNothingBehind(t *testing.T) {
 }
 
 func TestAShortNumberCannotStandForALongOne(t *testing.T) {
-	if _, err := jsonb.Append(nil, []byte("[1e100000,1e100000]"), 150000); err != jsonb.ErrTooLarge {
+	if _, err := jsonb.Append(nil, []byte("[1e100000,1e100000]"), 150000); !errors.Is(err, jsonb.ErrTooLarge) {
 		t.Fatalf("got %v", err)
 	}
 }

@@ -2,8 +2,10 @@ package key_test
 
 import (
 	"bytes"
+	"encoding/hex"
 	"fmt"
 	"math"
+	"math/big"
 	"strconv"
 	"strings"
 	"testing"
@@ -73,6 +75,19 @@ func parse(t *testing.T, line string) dataflow.Value {
 		f, err := strconv.ParseFloat(s, 64)
 		must(err)
 		return dataflow.Double(f)
+	case "DATE":
+		n, err := strconv.ParseInt(s, 10, 64)
+		must(err)
+		return dataflow.Value{Type: dataflow.TypeDate, Int: n}
+	case "BYTEA":
+		b, err := hex.DecodeString(s)
+		must(err)
+		return dataflow.Value{Type: dataflow.TypeBytea, Str: string(b)}
+	case "INTERVAL":
+		v := dataflow.Value{Type: dataflow.TypeInterval}
+		_, err := fmt.Sscan(s, &v.Ivl.Months, &v.Ivl.Days, &v.Ivl.Micros)
+		must(err)
+		return v
 	case "NUMERIC":
 		d, _, err := apd.NewFromString(s)
 		must(err)
@@ -82,7 +97,8 @@ func parse(t *testing.T, line string) dataflow.Value {
 	return dataflow.Value{}
 }
 
-var keyTypes = []dataflow.Type{dataflow.TypeBool, dataflow.TypeBigInt, dataflow.TypeDouble, dataflow.TypeText, dataflow.TypeTimestamp, dataflow.TypeNumeric}
+var keyTypes = []dataflow.Type{dataflow.TypeBool, dataflow.TypeBigInt, dataflow.TypeDouble, dataflow.TypeText, dataflow.TypeTimestamp, dataflow.TypeNumeric,
+	dataflow.TypeBytea, dataflow.TypeDate, dataflow.TypeInterval}
 
 // drawValue draws a value that is often equal or close to others, so that order is tested where it is hard.
 func drawValue(t *rapid.T, typ dataflow.Type) dataflow.Value {
@@ -94,6 +110,15 @@ func drawValue(t *rapid.T, typ dataflow.Type) dataflow.Value {
 		return dataflow.Bool(rapid.Bool().Draw(t, "bool"))
 	case dataflow.TypeBigInt:
 		return dataflow.BigInt(rapid.Int64().Draw(t, "int"))
+	case dataflow.TypeDate:
+		return dataflow.Value{Type: typ, Int: rapid.Int64().Draw(t, "date")}
+	case dataflow.TypeBytea:
+		return dataflow.Value{Type: typ, Str: string(rapid.SliceOfN(rapid.SampledFrom([]byte{0, 1, 0xFF}), 0, 4).Draw(t, "bytes"))}
+	case dataflow.TypeInterval:
+		return dataflow.Value{Type: typ, Ivl: dataflow.Interval{
+			Months: rapid.SampledFrom([]int32{0, 1, -1, math.MaxInt32, -math.MaxInt32}).Draw(t, "months"),
+			Days:   rapid.SampledFrom([]int32{0, 30, -30, 1, math.MaxInt32, -math.MaxInt32}).Draw(t, "days"),
+			Micros: rapid.SampledFrom([]int64{0, 1, -1, 86400e6, -86400e6, math.MaxInt64, -math.MaxInt64}).Draw(t, "micros")}}
 	case dataflow.TypeTimestamp:
 		return dataflow.Timestamp(rapid.Int64().Draw(t, "time"))
 	case dataflow.TypeDouble:
@@ -134,8 +159,10 @@ func compare(a, b dataflow.Value) int {
 		return -1
 	}
 	switch a.Type {
-	case dataflow.TypeText:
+	case dataflow.TypeText, dataflow.TypeBytea:
 		return strings.Compare(a.Str, b.Str)
+	case dataflow.TypeInterval:
+		return intervalLength(a.Ivl).Cmp(intervalLength(b.Ivl))
 	case dataflow.TypeDouble:
 		an, bn := math.IsNaN(a.Flt), math.IsNaN(b.Flt)
 		switch {
@@ -165,6 +192,12 @@ func compare(a, b dataflow.Value) int {
 		return 1
 	}
 	return 0
+}
+
+// intervalLength is the length in microseconds, computed otherwise than Interval.Span.
+func intervalLength(iv dataflow.Interval) *big.Int {
+	days := big.NewInt(int64(iv.Months)*30 + int64(iv.Days))
+	return days.Add(days.Mul(days, big.NewInt(86400e6)), big.NewInt(iv.Micros))
 }
 
 func TestBytesCompareAsTheValuesDo(t *testing.T) {

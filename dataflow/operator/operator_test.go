@@ -431,6 +431,42 @@ func TestTheEmptyKeyHasItsRowBeforeAnyInput(t *testing.T) {
 	}
 }
 
+// TestAGroupWithTooManyValuesFailsAlone: its row fails under its key, or is absent; other rows are as they are.
+func TestAGroupWithTooManyValuesFailsAlone(t *testing.T) {
+	st := &plan.Stage{
+		Name: "kinds", Key: dataflow.Schema{{Name: "word", Type: text}},
+		Aggs:   []agg.Spec{{Fn: agg.Count, Arg: 1, ArgType: bigint, Out: bigint, Distinct: true}},
+		Schema: dataflow.Schema{{Name: "word", Type: text}, {Name: "n", Type: bigint}}, KeyCols: []int{0},
+		Output: []expr.Expr{column(0, "word", text), column(1, "n", bigint)},
+	}
+	l := agg.NewLayout(st.Aggs)
+	b := batch.NewBatch(dataflow.Schema{{Name: "word", Type: text}, {Name: "x", Type: bigint}})
+	const most = 1 << 20 / 9 // values that fit
+	for i := range int64(most + 1) {
+		b.AppendRow(dataflow.Row{dataflow.Text("w"), dataflow.BigInt(i)})
+	}
+	one, full := l.New(nil), l.New(nil)
+	var err error
+	for row := b.N - 1; row >= 0; row-- { // descending, so that each goes to the front
+		if full, err = l.Update(full, b, row, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if one, err = l.Update(one, b, 0, 1); err != nil {
+		t.Fatal(err)
+	}
+	keys := [][]byte{key.AppendValue(nil, dataflow.Text("one")), key.AppendValue(nil, dataflow.Text("full"))}
+	f := operator.NewFinalizer(st)
+	_, _, _, err = f.Batch(keys, [][]byte{one, full}, dataflow.OnErrorFail)
+	if dataflow.ReasonOf(err) != dataflow.ReasonTooLarge || !strings.Contains(err.Error(), "kinds, key (full): count(DISTINCT …)") {
+		t.Fatalf("got %v", err)
+	}
+	rows, visible, _, err := f.Batch(keys, [][]byte{one, full}, dataflow.OnErrorSkip)
+	if err != nil || !visible.Get(0) || visible.Get(1) || rows.Cols[1].Ints[0] != 1 {
+		t.Fatalf("visible %v: %v", visible, err)
+	}
+}
+
 func TestFinalizerNamesTheKeyOfARowThatFails(t *testing.T) {
 	st, _ := countWords(t, false)
 	st.Output[1] = call(t, "/", constant(dataflow.BigInt(1)), call(t, "-", column(1, "n", bigint), constant(dataflow.BigInt(1))))

@@ -26,13 +26,20 @@ func refusedFunction(name string) string {
 		return windowNotYet
 	case "tumble", "hop", "session", "tumble_start", "tumble_end":
 		return "windows are not there yet; group by date_trunc or date_bin of a time"
-	case "array_agg", "string_agg", "json_agg", "jsonb_agg", "json_object_agg", "group_concat", "listagg", "array_collect":
-		return "aggregates that collect values are not there yet; there are " + quoteList(agg.Names())
-	case "stddev", "stddev_pop", "stddev_samp", "variance", "var_pop", "var_samp", "corr", "covar_pop", "covar_samp", "regr_slope", "percentile_cont",
-		"percentile_disc", "mode", "median", "bit_and", "bit_or", "bit_xor", "approx_count_distinct":
-		return "this aggregate is not there yet; there are " + quoteList(agg.Names())
+	case "json_agg", "jsonb_agg", "json_object_agg", "array_collect", "collect_list":
+		return "write array_agg(x)"
+	case "group_concat", "listagg":
+		return "write string_agg(x, ',')"
+	case "median":
+		return "write percentile_cont(0.5) WITHIN GROUP (ORDER BY x), or approx_percentile(x, 0.5)"
+	case "approx_distinct", "approx_count", "hll":
+		return "write approx_count_distinct(x)"
+	case "approx_quantile", "quantile", "percentile_approx", "approx_percentile_cont":
+		return "write approx_percentile(x, 0.95)"
 	case "any_value":
 		return "write min(x), or first(x)"
+	case "corr", "covar_pop", "covar_samp", "regr_slope":
+		return "this aggregate is not there yet; there are " + quoteList(agg.Names())
 	case "ifnull", "nvl", "isnull":
 		return "write coalesce(x, y)"
 	case "if", "iif", "decode":
@@ -101,6 +108,8 @@ func (b *binder) function(c *sql.Call) (expr.Expr, error) {
 		return nil, b.errorf(c.At, "%s(*): only count takes *%s", name, sql.DidYouMean(name, []string{"count"}))
 	case c.Distinct:
 		return nil, b.errorf(c.At, "DISTINCT stands in aggregates only, and %s is not one", name)
+	case len(c.OrderBy) > 0:
+		return nil, b.errorf(c.OrderBy[0].Expr.Span(), "ORDER BY stands in aggregates only, and %s is not one", name)
 	case c.Filter != nil:
 		return nil, b.errorf(c.Filter.Span(), "FILTER stands behind aggregates only, and %s is not one", name)
 	case isNow(name) && b.noNow != "":

@@ -406,11 +406,13 @@ func (j *joiner) pairs(most int64) (list []pair, more bool) {
 func (j *joiner) apply(pairs []pair) (*batch.Batch, error) {
 	out := j.newBatch()
 	probed, held := j.columns(out)
-	for _, p := range pairs {
-		for c, v := range probed {
-			v.AppendFrom(j.batch.Cols[c], int(p.probed))
-		}
+	sel := make([]int32, len(pairs))
+	for i, p := range pairs {
+		sel[i] = p.probed
 		j.held.appendRow(held, p.held)
+	}
+	for c := range probed {
+		probed[c] = j.batch.Cols[c].Gather(sel)
 	}
 	out.N = len(pairs)
 	if j.filter == nil || out.N == 0 {

@@ -162,17 +162,28 @@ func TestATableIsLookedUpForFewRows(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	ts := tables{"p.few": joinTable(r, "few", 5), "p.many": joinTable(r, "many", 20_000)}
 	for text, most := range map[string]int{
-		"SELECT m.y FROM p.few f JOIN p.many m ON m.k = f.x":                                             10,
-		"SELECT m.y FROM p.many m JOIN p.few f ON m.k = f.x":                                             10,
-		"SELECT m.y FROM p.few f LEFT JOIN p.many m ON m.k = f.x AND m.y = 'a'":                          10,
-		"SELECT m.y FROM p.many m RIGHT JOIN p.few f ON m.k = f.x":                                       10,
-		"SELECT m.y FROM p.many a JOIN p.many m ON m.k = a.x WHERE a.k IN (1, 2, 3)":                     6,
-		"SELECT m.y FROM p.many m LEFT JOIN p.few f ON m.k = f.x":                                        20_005,
+		"SELECT m.y FROM p.few f JOIN p.many m ON m.k = f.x":                             10,
+		"SELECT m.y FROM p.many m JOIN p.few f ON m.k = f.x":                             10,
+		"SELECT m.y FROM p.few f LEFT JOIN p.many m ON m.k = f.x AND m.y = 'a'":          10,
+		"SELECT m.y FROM p.many m RIGHT JOIN p.few f ON m.k = f.x":                       10,
+		"SELECT m.y FROM p.many a JOIN p.many m ON m.k = a.x WHERE a.k IN (1, 2, 3)":     6,
+		"SELECT m.y FROM p.many m LEFT JOIN p.few f ON m.k = f.x":                        20_005,
 		"SELECT m.y FROM (SELECT x FROM p.many LIMIT 3) AS q JOIN p.many m ON q.x = m.k": 6,
+		"SELECT y FROM p.many WHERE k IN (SELECT x FROM p.few)":                          10,
+		"SELECT y FROM p.many WHERE x > 1 AND k = (SELECT max(x) FROM p.few)":            6,
+		"SELECT y FROM p.many WHERE k = (SELECT x FROM p.few WHERE k = 77)":              0,
+		"SELECT y FROM p.many WHERE k NOT IN (SELECT x FROM p.few)":                      20_005,
+		"SELECT y FROM p.many WHERE k IN (SELECT x FROM p.few) OR x = 1":                 20_005,
+		"SELECT y FROM p.many WHERE k IN (SELECT k FROM p.many WHERE k < 10001)":         10_001 + 20_000,
 	} {
 		q, err := bind(ts, text)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if all, _, err := run(q, ts, 1024, true); err != nil {
+			t.Error(err)
+		} else if some, _, err := run(q, ts, 1024, false); err != nil || printRows(all) != printRows(some) && !strings.Contains(text, "LIMIT") {
+			t.Errorf("%s: over all rows %d, over those looked up %d: %v", text, all.N, some.N, err)
 		}
 		if _, read, err := run(q, ts, 1024, false); err != nil || read > most {
 			t.Errorf("%s: read %d rows, want at most %d: %v", text, read, most, err)

@@ -193,6 +193,9 @@ func (n *scanNode) start(r *run) operator {
 func (s *scanner) next(most int64) (*batch.Batch, error) {
 	if !s.opened {
 		s.opened = true
+		if from := s.node.keysFrom; from != nil {
+			s.access = s.r.lookups[from.index].(*lookup).access(s.access)
+		}
 		var err error
 		if s.rows, err = s.r.tables.Open(s.node.Table, s.access); err != nil {
 			return nil, err

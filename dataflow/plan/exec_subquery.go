@@ -1,6 +1,10 @@
 package plan
 
 import (
+	"bytes"
+	"fmt"
+	"slices"
+
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/batch"
 	"github.com/weirdb/weir/dataflow/expr"
@@ -122,6 +126,28 @@ func (l *lookup) add(mem *budget, k []byte, b *batch.Batch, i int) error {
 	}
 	l.rows[string(k)] = at
 	return nil
+}
+
+// access returns the look-up of the keys that the subquery gave; otherwise where they are too many.
+func (l *lookup) access(otherwise Access) Access {
+	if len(l.rows) > lookupRows {
+		return otherwise
+	}
+	a := Access{Points: true}
+	if l.kind == subqueryScalar {
+		if at, have := l.rows[""]; have && at != several && !l.values.IsNull(int(at)) {
+			a.Keys = [][]byte{key.AppendVector(nil, l.values, int(at))}
+		} else if have && at == several {
+			return otherwise // the filter fails
+		}
+	} else {
+		for k := range l.rows {
+			a.Keys = append(a.Keys, []byte(k))
+		}
+		slices.SortFunc(a.Keys, bytes.Compare)
+	}
+	a.Text = fmt.Sprintf("look up %d keys", len(a.Keys))
+	return a
 }
 
 // enough reports whether more rows cannot change what is looked up.

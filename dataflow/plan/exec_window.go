@@ -219,7 +219,9 @@ func (f *windowRun) aggregate(from, to int) error {
 			}
 		}
 		for range end - at {
-			layout.AppendResult(0, acc, f.out)
+			if err := layout.AppendResult(0, acc, f.out); err != nil {
+				return err
+			}
 		}
 		at = end
 	}
@@ -263,7 +265,7 @@ func (f *windowRun) ntile(from, to int) error {
 	}
 	parts, rows := v.Ints[i], int64(to-from)
 	if parts <= 0 {
-		return dataflow.Errorf(dataflow.ReasonExpressionFailed, "the argument of ntile must be greater than zero, this is %d", parts)
+		return f.w.r.q.src.Errorf(dataflow.ReasonExpressionFailed, f.call.span, "the argument of ntile must be greater than zero, this is %d", parts)
 	}
 	size, larger := rows/parts, rows%parts // the first ones have a row more
 	for n := range rows {

@@ -90,7 +90,11 @@ func explainAgg(s *Stage, a agg.Spec) string {
 	for _, o := range a.Order {
 		text += ", " + explainArg(s, o.Col) + o.String()
 	}
-	text += ") " + a.Out.String()
+	text += a.Options() + ") "
+	if a.Filtered {
+		text += "where " + explainArg(s, a.Filter) + " "
+	}
+	text += a.Out.String()
 	if a.KeepsAll() {
 		text += ", keeps all values"
 	}

@@ -176,11 +176,14 @@ func (s *subquery) explain(x *explainer) {
 }
 
 func (n *scanNode) explain(x *explainer) {
+	text := n.Access.Text
 	if n.Access.whole() {
-		x.line("%s.%s: scan all rows", n.Table.Pipeline, n.Table.Name)
-		return
+		text = "scan all rows"
 	}
-	x.line("%s.%s: %s", n.Table.Pipeline, n.Table.Name, n.Access.Text)
+	x.line("%s.%s: %s", n.Table.Pipeline, n.Table.Name, text)
+	if n.keysFrom != nil {
+		x.line("  instead looked up by what subquery %d gives, if that is at most %d keys", n.keysFrom.index+1, lookupRows)
+	}
 }
 
 // whole reports whether the access is the whole table.

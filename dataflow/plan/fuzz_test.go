@@ -69,6 +69,13 @@ func FuzzQuery(f *testing.F) {
 	for line := range strings.SplitSeq(string(data), "\n") {
 		f.Add(strings.NewReplacer("wc.counts", "p.t", "sales.by_day", "p.t", "word", "k1", "country", "k1", "day", "k2", "paid", "k3", "total", "v").Replace(line))
 	}
+	joins, err := os.ReadFile("testdata/queries/joins")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for line := range strings.SplitSeq(string(joins), "\n") {
+		f.Add(strings.NewReplacer("shop.orders", "p.t", "shop.customers", "p.t", "shop.cities", "p.t", "customer", "k1", "city", "k1", "country", "k1", "id", "k2", "amount", "v").Replace(line))
+	}
 	tb := randomTable(rand.New(rand.NewPCG(1, 2)), 50)
 	ts := tables{"p.t": tb}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -87,6 +94,9 @@ func FuzzQuery(f *testing.F) {
 				t.Fatalf("not an error for users: %v", err)
 			}
 			return
+		}
+		if len(q.Scans) > 1 {
+			return // the order of joined rows is nobody's promise, so that a LIMIT may give others
 		}
 		some, _, err := run(q, ts, 7, false)
 		if err != nil {

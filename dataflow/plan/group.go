@@ -32,9 +32,10 @@ type aggregate struct {
 	text string // as in the query's result and in the plan
 	arg  expr.Expr
 	// order is what spec.Order goes by, in its order.
-	order []expr.Expr
-	spec  agg.Spec // Arg and the columns of Order are set by whoever lays out the input
-	at    sql.Span // of the argument as it is written
+	order  []expr.Expr
+	filter expr.Expr // of those that keep NULLs; nil: all rows
+	spec   agg.Spec  // Arg and the columns of Order and Filter are set by whoever lays out the input
+	at     sql.Span  // of the argument as it is written
 }
 
 // key returns the key column that e means, or nil.
@@ -66,7 +67,10 @@ func (g *grouping) add(b *binder, c *sql.Call, a aggregate) (expr.Expr, error) {
 	if a.spec.Distinct && !t.Ordered() && t != dataflow.TypeUnknown {
 		return nil, b.refuse(c.At, "%s(DISTINCT …) of %s is not there yet", name, t)
 	}
-	a.spec.Fn, a.spec.Out, a.spec.Retract, a.spec.Order = fn, out, g.table, make([]agg.Order, len(a.order))
+	if why := agg.OverTable(fn, t); g.table && why != "" {
+		return nil, b.refuse(c.At, "%s(…) over a table is not there yet, because a table's rows change and %s", name, why)
+	}
+	a.spec.Fn, a.spec.Out, a.spec.Retract = fn, out, g.table
 	a.text = "count(*)"
 	if a.arg != nil {
 		a.spec.ArgType = t
@@ -74,10 +78,13 @@ func (g *grouping) add(b *binder, c *sql.Call, a aggregate) (expr.Expr, error) {
 		if a.spec.Distinct {
 			a.text = name + "(DISTINCT " + a.arg.String()
 		}
-		for _, o := range a.order {
-			a.text += ", " + o.String()
+		for i, o := range a.order {
+			a.text += ", " + o.String() + a.spec.Order[i].String()
 		}
-		a.text += ")"
+		a.text += a.spec.Options() + ")"
+		if a.filter != nil {
+			a.text += " FILTER (WHERE " + a.filter.String() + ")"
+		}
 	}
 	for i, have := range g.aggs {
 		if have.text == a.text && have.spec.Fn == fn && have.spec.Out == out {
@@ -131,6 +138,9 @@ func (g *grouping) input(src *sql.Source) (p *Project, specs []agg.Spec) {
 		for i, x := range a.order {
 			spec.Order[i].Col = column(x, a.at)
 		}
+		if a.filter != nil {
+			spec.Filtered, spec.Filter = true, column(a.filter, a.at)
+		}
 		specs = append(specs, spec)
 	}
 	return p, specs
@@ -183,9 +193,22 @@ func same(s *scope, a, b sql.Expr) bool {
 		return ok && a.Type.Name == b.Type.Name && a.Type.Array == b.Type.Array && a.Type.Precision == b.Type.Precision && a.Type.Scale == b.Type.Scale && same(s, a.X, b.X)
 	case *sql.Call:
 		b, ok := b.(*sql.Call)
-		return ok && a.Over == nil && b.Over == nil && a.Func.Name == b.Func.Name && a.Star == b.Star && a.Distinct == b.Distinct && sameList(s, a.Args, b.Args) && sameOptional(s, a.Filter, b.Filter)
+		return ok && a.Over == nil && b.Over == nil && a.Func.Name == b.Func.Name && a.Star == b.Star && a.Distinct == b.Distinct && sameList(s, a.Args, b.Args) && sameOrder(s, a, b) && sameOptional(s, a.Filter, b.Filter)
 	}
 	return false
+}
+
+func sameOrder(s *scope, a, b *sql.Call) bool {
+	if len(a.OrderBy) != len(b.OrderBy) || a.Within != b.Within {
+		return false
+	}
+	for i, o := range a.OrderBy {
+		p := b.OrderBy[i]
+		if o.Desc != p.Desc || o.NullsFirst != p.NullsFirst || !same(s, o.Expr, p.Expr) {
+			return false
+		}
+	}
+	return true
 }
 
 func sameOptional(s *scope, a, b sql.Expr) bool {

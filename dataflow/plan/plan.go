@@ -1,6 +1,6 @@
 // Package plan turns parsed SQL into the plans that Weir runs: a DAG of keyed stages for the views of a pipeline, and a
-// Query for a pull query over one table. It is pure: the same text and catalog give the same plan on every node, which
-// is why the meta log stores the text alone.
+// Query for a pull query over tables of one pipeline, a tree of nodes. It is pure: the same text and catalog give the same
+// plan on every node, which is why the meta log stores the text alone.
 package plan
 
 import (

@@ -143,7 +143,7 @@ func kindOf(s *sql.Select) string {
 
 // selectLevel binds what a SELECT computes over the rows of its FROM.
 func (b *queryBinder) selectLevel(s *sql.Select, in node, sc *scope, ctes *cte) (node, error) {
-	ql := &queryLevel{b: b, ctes: ctes, level: &level{input: in}, width: len(in.schema())}
+	ql := &queryLevel{b: b, ctes: ctes, level: &level{input: in}, width: len(in.schema()), bound: make(map[sql.Expr]*subquery)}
 	l := ql.level
 	blk, err := bindBlock(s, b.src, sc, rules{queries: ql})
 	if err != nil {
@@ -152,6 +152,7 @@ func (b *queryBinder) selectLevel(s *sql.Select, in node, sc *scope, ctes *cte) 
 	l.filter, l.having, l.grouped, l.distinct, l.visible = blk.filter, blk.having, blk.group != nil, s.Distinct, len(blk.outputs)
 	if scan, ok := in.(*scanNode); ok {
 		scan.Access = accessOf(b.src, scan.Table, sc, conjuncts(s.Where), b.q.now)
+		scan.keysFrom = ql.keysFrom(scan, sc, s.Where)
 	}
 	if err := b.order(s, blk, l); err != nil {
 		return nil, err

@@ -177,8 +177,11 @@ func (s *scope) shifted(lo int) *scope {
 	for i := range out.columns {
 		c := &out.columns[i]
 		if c.full != nil {
-			full := [2]expr.Expr{shift(c.full[0], lo), shift(c.full[1], lo)}
-			c.full, c.expr = &full, coalesced(full)
+			full := make([]expr.Expr, len(c.full))
+			for j, x := range c.full {
+				full[j] = shift(x, lo)
+			}
+			c.full, c.expr = full, coalesced(full)
 			continue
 		}
 		c.expr = shift(c.expr, lo)
@@ -192,11 +195,14 @@ func shift(x expr.Expr, lo int) expr.Expr {
 	return expr.NewColumn(c.Index-lo, c.Name, c.Type())
 }
 
-// coalesced returns the column that USING makes of two in a full join.
-func coalesced(pair [2]expr.Expr) expr.Expr {
-	x, err := expr.NewCall("coalesce", pair[0], pair[1])
+// coalesced returns the first of columns that is not NULL. They have been compared, so that they have a common type.
+func coalesced(list []expr.Expr) expr.Expr {
+	if len(list) == 1 {
+		return list[0]
+	}
+	x, err := expr.NewCall("coalesce", list...)
 	if err != nil {
-		return pair[0] // they have been compared, so that they have a common type
+		return list[0]
 	}
 	return x
 }
@@ -225,17 +231,16 @@ func (b *queryBinder) using(n *joinNode, sc, ls, rs *scope, names []sql.Ident) e
 		li, ri := ls.position(name), rs.position(name)+len(ls.columns)
 		key.text = fmt.Sprintf("(%s = %s)", sc.columns[li].expr, sc.columns[ri].expr)
 		n.keys = append(n.keys, key)
-		m := column{name: id.Name, typ: l.typ, expr: sc.columns[li].expr}
+		of := sc.columns[li].plain()
 		switch n.kind {
 		case sql.JoinRight:
-			m.typ, m.expr = r.typ, sc.columns[ri].expr
+			of = sc.columns[ri].plain()
 		case sql.JoinFull:
-			full := [2]expr.Expr{plainColumn(sc.columns[li]), plainColumn(sc.columns[ri])}
-			m.full, m.expr = &full, coalesced(full)
-			m.typ = m.expr.Type()
+			of = append(slices.Clone(of), sc.columns[ri].plain()...)
 		}
-		if m.full == nil && sc.columns[li].full != nil {
-			m.full = sc.columns[li].full
+		m := column{name: id.Name, expr: coalesced(of)}
+		if m.typ = m.expr.Type(); len(of) > 1 {
+			m.full = of
 		}
 		sc.columns[li].merged, sc.columns[ri].merged = true, true
 		merged = append(merged, li, ri)
@@ -251,12 +256,12 @@ func (b *queryBinder) using(n *joinNode, sc, ls, rs *scope, names []sql.Ident) e
 	return nil
 }
 
-// plainColumn returns a column of the batch; what a full join has merged already stands for its left column.
-func plainColumn(c column) expr.Expr {
+// plain returns the columns of the batch that the column stands for: several where full joins have merged them.
+func (c *column) plain() []expr.Expr {
 	if c.full != nil {
-		return c.full[0]
+		return c.full
 	}
-	return c.expr
+	return []expr.Expr{c.expr}
 }
 
 func shiftAll(list []int, by int) []int {

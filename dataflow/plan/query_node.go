@@ -30,6 +30,7 @@ var (
 type scanNode struct {
 	*Scan
 	conditions []sql.Expr // that have been pushed down to it
+	keysFrom   *subquery  // that gives the keys to look up, if they are few; nil: none
 }
 
 func (n *scanNode) schema() dataflow.Schema { return n.Table.Schema }

@@ -144,7 +144,7 @@ func (b *queryBinder) series(f *sql.From) (node, error) {
 	if err != nil {
 		return nil, bind.at(err, c.At)
 	}
-	step := t
+	var step dataflow.Type
 	switch t {
 	case dataflow.TypeTimestamp:
 		step = dataflow.TypeInterval

@@ -14,6 +14,9 @@ type queryLevel struct {
 	ctes  *cte
 	level *level
 	width int // columns of the input's rows
+	// bound holds the subqueries of IN and the scalar ones that are bound, for looking a table up by them. Correlated ones
+	// are not among them, nor those that are compared after a cast.
+	bound map[sql.Expr]*subquery
 }
 
 // subqueryKind says what an expression makes of the rows of a subquery.
@@ -79,7 +82,11 @@ func (b *binder) subquery(e *sql.Subquery) (expr.Expr, error) {
 		}
 		s.kind, t = subqueryScalar, cols[0].Type
 	}
-	return b.queries.add(s, t, e.At, c.outer...)
+	x, err := b.queries.add(s, t, e.At, c.outer...)
+	if err == nil && s.kind == subqueryScalar && s.keys == 0 {
+		b.queries.bound[e] = s
+	}
+	return x, err
 }
 
 // inQuery binds X [NOT] IN (SELECT …).
@@ -115,16 +122,53 @@ func (b *binder) inQuery(e *sql.In) (expr.Expr, error) {
 	if n, err = cast(b.src, n, dataflow.Schema{{Name: col.Name, Type: t}}, e.At); err != nil {
 		return nil, err
 	}
-	if x.Type() != t {
-		if x, err = expr.NewCast(x, t); err != nil {
-			return nil, b.at(err, e.X.Span())
-		}
+	s := &subquery{kind: subqueryMember, node: n, keys: 1}
+	if x.Type() == t {
+		b.queries.bound[e] = s
+	} else if x, err = expr.NewCast(x, t); err != nil {
+		return nil, b.at(err, e.X.Span())
 	}
-	in, err := b.queries.add(&subquery{kind: subqueryMember, node: n, keys: 1}, dataflow.TypeBool, e.At, x)
+	in, err := b.queries.add(s, dataflow.TypeBool, e.At, x)
 	if err != nil || !e.Not {
 		return in, err
 	}
 	return b.newCall(e.OpAt, "not", in)
+}
+
+// keysFrom finds a condition of WHERE that says which values the only key column of a table has by a subquery: k IN
+// (SELECT …), k = (SELECT …). The table is then looked up by what the subquery gives, if that is not too much.
+func (ql *queryLevel) keysFrom(scan *scanNode, sc *scope, where sql.Expr) *subquery {
+	if len(scan.Table.KeyCols) != 1 || scan.Access.Points {
+		return nil
+	}
+	key := scan.Table.KeyCols[0]
+	isKey := func(e sql.Expr) bool {
+		n, ok := e.(*sql.Name)
+		if !ok {
+			return false
+		}
+		at := sc.position(n)
+		return at >= 0 && isColumn(sc.columns[at].expr) == key
+	}
+	for _, c := range conjuncts(where) {
+		switch c := c.(type) {
+		case *sql.In:
+			if s := ql.bound[c]; s != nil && !c.Not && isKey(c.X) {
+				return s
+			}
+		case *sql.Binary:
+			value := c.R
+			if isKey(c.R) {
+				value = c.L
+			} else if !isKey(c.L) {
+				continue
+			}
+			if s := ql.bound[value]; s != nil && c.Op == "=" && s.node.schema()[0].Type == scan.Table.Schema[key].Type {
+				return s
+			}
+		}
+	}
+	return nil
 }
 
 // correlation is what ties a subquery to the query around it.

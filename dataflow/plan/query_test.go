@@ -121,6 +121,8 @@ type memory struct {
 	size int
 	all  bool // rows outside of the access come too
 	read int  // rows that were read
+
+	checks int // how often a run may go on; 0: as often as it likes
 }
 
 type memoryRows struct {
@@ -134,7 +136,12 @@ func (m *memory) Open(t plan.Table, a plan.Access) (plan.Rows, error) {
 	return &memoryRows{m: m, tb: m.ts[t.Pipeline+"."+t.Name], access: a}, nil
 }
 
-func (m *memory) Check() error { return nil }
+func (m *memory) Check() error {
+	if m.checks--; m.checks == 0 {
+		return dataflow.Errorf(dataflow.ReasonScanLimit, "the query has run for long enough")
+	}
+	return nil
+}
 
 func (r *memoryRows) Next(most int) (*batch.Batch, error) {
 	var sel []int32
@@ -155,7 +162,7 @@ func (r *memoryRows) Close() error { return nil }
 // run runs a query over all rows of its tables, or over those of its accesses, in batches of the given size. It returns how
 // many rows it read.
 func run(q *plan.Query, ts tables, size int, all bool) (*batch.Batch, int, error) {
-	m := &memory{ts: ts, size: size, all: all}
+	m := &memory{ts: ts, size: size, all: all, checks: 5000}
 	b, err := q.Run(m, plan.ExecOptions{})
 	return b, m.read, err
 }

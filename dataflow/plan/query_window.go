@@ -182,14 +182,16 @@ func (b *binder) windowOver(w *windowCall, over *sql.Window) error {
 // windowAggregate binds an aggregate over a window.
 func (b *binder) windowAggregate(w *windowCall, c *sql.Call) error {
 	name := c.Func.Name
-	if changes, _ := agg.CanBeDistinct(name); c.Distinct && changes {
+	sig, _ := agg.Lookup(name)
+	switch {
+	case c.Distinct && sig.Distinct != agg.DistinctSame:
 		return b.refuse(c.At, "DISTINCT in a window function is not there: write a subquery with SELECT DISTINCT")
-	}
-	if want := agg.Arity(name); !c.Star && len(c.Args) != want {
-		return b.errorf(c.At, "%s takes %s, here are %d%s", name, arguments(want), len(c.Args), arityHint(name, len(c.Args)))
-	}
-	if agg.ByArrival(name) {
+	case sig.NeedsArrival:
 		return b.refuse(c.At, "%s(…) goes by the order in which the rows of a stream arrived, and these rows have none: write %s_value(x) OVER (ORDER BY y)", name, name)
+	case sig.Param != dataflow.TypeUnknown || sig.Within || sig.Ordered || len(c.OrderBy) > 0 || c.Within:
+		return b.refuse(c.At, "%s(…) over a window is not there yet: group by the columns of PARTITION BY in a subquery", name)
+	case !c.Star && len(c.Args) != sig.Args:
+		return b.errorf(c.At, "%s takes %s, here are %d%s", name, arguments(sig.Args), len(c.Args), arityHint(sig, len(c.Args)))
 	}
 	for _, e := range c.Args {
 		x, err := b.bind(e)
@@ -340,7 +342,8 @@ type windowFn struct {
 	fn   string
 	spec *agg.Spec
 	args []int
-	at   int // which result it is
+	at   int      // which result it is
+	span sql.Span // of the call's last argument, for errors
 }
 
 // plan lays the calls out over rows of a schema.
@@ -384,6 +387,9 @@ func (w *windows) plan(src *sql.Source, row dataflow.Schema) *windowPlan {
 			p.sets = append(p.sets, s)
 		}
 		f := windowFn{fn: c.fn, args: addAll(c.args, c.argAt), at: i}
+		if n := len(c.argAt); n > 0 {
+			f.span = c.argAt[n-1]
+		}
 		if c.spec != nil {
 			spec := *c.spec
 			if len(f.args) > 0 {

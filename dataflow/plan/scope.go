@@ -18,8 +18,8 @@ type column struct {
 	// merged: USING has made one column of this one and another, which unqualified names mean.
 	merged    bool
 	qualified string // pipeline.table of a query's table that has no alias
-	// full holds the two columns that expr coalesces, where USING of a full join has merged them.
-	full *[2]expr.Expr
+	// full holds the columns that expr coalesces, where USING of a full join has merged them.
+	full []expr.Expr
 	// expr is what the column stands for: a column of the input batch, or an expression of a query that was merged.
 	expr expr.Expr
 }
@@ -69,7 +69,10 @@ func (s *scope) resolve(src *sql.Source, n *sql.Name) (column, error) {
 
 // means reports whether the column is what a name, of a table unless table is "", means.
 func (c *column) means(table, name string) bool {
-	return c.name == name && (c.table == table || table == "" && !c.merged)
+	if table == "" {
+		return c.name == name && !c.merged
+	}
+	return c.name == name && c.table == table
 }
 
 // knows reports whether a name means a column, or one of several.

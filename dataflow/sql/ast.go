@@ -318,7 +318,9 @@ type Call struct {
 	Star     bool // count(*)
 	Distinct bool
 	Args     []Expr
-	Filter   Expr // nil when there is none
+	OrderBy  []Order // behind the arguments, or of WITHIN GROUP
+	Within   bool    // OrderBy is of WITHIN GROUP (ORDER BY …)
+	Filter   Expr    // nil when there is none
 	Over     *Window
 	At       Span
 }

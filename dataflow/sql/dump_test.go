@@ -42,7 +42,21 @@ func dump(b *strings.Builder, node any) {
 	case *sql.Between:
 		list(not(n.Not)+"between", n.X, n.Lo, n.Hi)
 	case *sql.In:
+		if n.Query != nil {
+			list(not(n.Not)+"in", n.X, n.Query)
+			return
+		}
 		list(not(n.Not)+"in", append([]any{n.X}, exprs(n.List)...)...)
+	case *sql.Subquery:
+		if n.Exists {
+			list("exists", n.Query)
+			return
+		}
+		list("value of", n.Query)
+	case *sql.Select:
+		var out strings.Builder
+		dumpSelect(&out, n, "")
+		b.WriteString("{" + strings.Join(strings.Fields(out.String()), " ") + "}")
 	case *sql.Like:
 		op := not(n.Not) + "like"
 		if n.Insensitive {
@@ -79,8 +93,33 @@ func dump(b *strings.Builder, node any) {
 		if n.Distinct {
 			parts = append([]any{"distinct"}, parts...)
 		}
+		for i, o := range n.OrderBy {
+			word := "order by"
+			if n.Within {
+				word = "within group"
+			}
+			if i > 0 {
+				word = "then"
+			}
+			parts = append(parts, word, o.Expr)
+			if o.Desc {
+				parts = append(parts, "desc")
+			}
+			if o.NullsFirst != o.Desc {
+				parts = append(parts, fmt.Sprintf("nullsfirst=%v", o.NullsFirst))
+			}
+		}
 		if n.Filter != nil {
 			parts = append(parts, "filter", n.Filter)
+		}
+		if n.Over != nil {
+			parts = append(parts, "over")
+			if n.Over.PartitionBy != nil {
+				parts = append(append(parts, "partition"), exprs(n.Over.PartitionBy)...)
+			}
+			for _, o := range n.Over.OrderBy {
+				parts = append(parts, "order", o.Expr, fmt.Sprintf("desc=%v nullsfirst=%v", o.Desc, o.NullsFirst))
+			}
 		}
 		list(n.Func.Name, parts...)
 	default:
@@ -124,6 +163,22 @@ func dumpSelect(b *strings.Builder, s *sql.Select, indent string) {
 		dumpSelect(b, c.Query, indent+"  ")
 	}
 	head := "select"
+	switch {
+	case s.Set != nil:
+		line("%s all=%v", s.Set.Kind, s.Set.All)
+		dumpSelect(b, s.Set.L, indent+"  ")
+		dumpSelect(b, s.Set.R, indent+"  ")
+		head = "result"
+	case s.Values != nil:
+		for _, row := range s.Values {
+			var out strings.Builder
+			for _, e := range row {
+				out.WriteString(" " + dumpExpr(e))
+			}
+			line("values%s", out.String())
+		}
+		head = "result"
+	}
 	if s.Distinct {
 		head = "select distinct"
 	}
@@ -138,16 +193,8 @@ func dumpSelect(b *strings.Builder, s *sql.Select, indent string) {
 		}
 		line("  %s%s", text, alias(it.Alias, nil))
 	}
-	if f := s.From; f != nil {
-		if f.Subquery != nil {
-			line("from subquery%s", alias(f.Alias, f.Columns))
-			dumpSelect(b, f.Subquery, indent+"  ")
-		} else {
-			line("from %s%s", f.Name, alias(f.Alias, f.Columns))
-		}
-		for _, u := range f.Unnests {
-			line("  unnest %s%s", dumpExpr(u.Call), alias(u.Alias, u.Columns))
-		}
+	if s.From != nil {
+		dumpFrom(b, s.From, indent+"from ", indent)
 	}
 	for _, c := range []struct {
 		name string
@@ -162,6 +209,31 @@ func dumpSelect(b *strings.Builder, s *sql.Select, indent string) {
 	}
 	for _, o := range s.OrderBy {
 		line("order by %s desc=%v nullsfirst=%v", dumpExpr(o.Expr), o.Desc, o.NullsFirst)
+	}
+}
+
+// dumpFrom prints an item of FROM behind head; what belongs to it is indented.
+func dumpFrom(b *strings.Builder, f *sql.From, head, indent string) {
+	switch {
+	case f.Join != nil:
+		j := f.Join
+		natural := map[bool]string{true: "natural "}[j.Natural]
+		fmt.Fprintf(b, "%s%s%s join%s\n", head, natural, j.Kind, names(j.Using))
+		dumpFrom(b, j.L, indent+"  ", indent+"  ")
+		dumpFrom(b, j.R, indent+"  ", indent+"  ")
+		if j.On != nil {
+			fmt.Fprintf(b, "%s  on %s\n", indent, dumpExpr(j.On))
+		}
+	case f.Subquery != nil:
+		fmt.Fprintf(b, "%ssubquery%s\n", head, alias(f.Alias, f.Columns))
+		dumpSelect(b, f.Subquery, indent+"  ")
+	case f.Call != nil:
+		fmt.Fprintf(b, "%s%s%s\n", head, dumpExpr(f.Call), alias(f.Alias, f.Columns))
+	default:
+		fmt.Fprintf(b, "%s%s%s\n", head, f.Name, alias(f.Alias, f.Columns))
+	}
+	for _, u := range f.Unnests {
+		fmt.Fprintf(b, "%s  unnest %s%s\n", indent, dumpExpr(u.Call), alias(u.Alias, u.Columns))
 	}
 }
 

@@ -141,8 +141,7 @@ func (p *parser) apply(left Expr, prec int) Expr {
 			return left
 		}
 		if any := p.peek(); (any.word("any") || any.word("all") || any.word("some")) && p.nextPunct("(") {
-			p.unsupported(any.at, "%s(…) is not there yet: write IN (…), EXISTS (SELECT …), or comparisons with AND and OR", p.upper(any))
-			return left
+			return p.quantified(left, t)
 		}
 		right := p.operand(prec + 1)
 		return &Binary{Op: t.text, OpAt: t.at, L: left, R: right, At: p.since(left.Span())}
@@ -164,7 +163,12 @@ func (p *parser) apply(left Expr, prec int) Expr {
 	case "at":
 		return p.atTimeZone(left, t)
 	case "[":
-		p.unsupported(t.at, "array elements are not there yet: write FROM s, UNNEST(…) AS t(x), or split_part for one part of a text")
+		index := p.expression()
+		if p.isPunct(":") {
+			p.unsupported(p.peek().at, "slices of arrays are not there yet: write the elements one by one")
+		}
+		p.expectPunct("]")
+		return &Binary{Op: "[]", OpAt: t.at, L: left, R: index, At: p.since(left.Span())}
 	case "collate":
 		p.unsupported(t.at, "COLLATE is not supported: text compares by bytes, as COLLATE \"C\"; leave it out")
 	case "rlike", "regexp":
@@ -176,6 +180,30 @@ func (p *parser) apply(left Expr, prec int) Expr {
 	}
 	return left
 }
+
+// quantified parses op ANY (array) and op ALL (array).
+func (p *parser) quantified(left Expr, op token) Expr {
+	word := p.next()
+	open := p.next().at
+	if t := p.peek(); t.word("select") || t.word("with") {
+		p.unsupported(word.at, "%s (SELECT …) is not there yet: write IN (…), EXISTS (SELECT …), or comparisons with AND and OR", p.upper(word))
+		return left
+	}
+	if operatorsOfAny[op.text] == "" {
+		p.unsupported(word.at, "%s %s(…) is not there yet: write comparisons with AND and OR", p.src.Text(op.at), p.upper(word))
+		return left
+	}
+	array := p.expression()
+	p.closeParen(open, "")
+	quantifier := " any"
+	if word.word("all") {
+		quantifier = " all"
+	}
+	return &Binary{Op: operatorsOfAny[op.text] + quantifier, OpAt: op.at, L: left, R: array, At: p.since(left.Span())}
+}
+
+// operatorsOfAny are the operators that ANY and ALL take.
+var operatorsOfAny = map[string]string{"=": "=", "<>": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 
 // otherOperators are the operators of precedence precOther that can be written.
 var otherOperators = map[string]bool{"||": true, "~": true, "~*": true, "!~": true, "!~*": true, "&": true, "|": true, "#": true, "<<": true, ">>": true,

@@ -86,8 +86,11 @@ func (p *parser) wordPrimary(t token) Expr {
 			p.unsupported(t.at, "LOCALTIMESTAMP is not supported: write now()")
 		}
 		return &Call{Func: Ident{"now", t.at}, At: t.at}
-	case "current_date", "current_time", "localtime":
-		p.unsupported(t.at, "%s: there are no types DATE and TIME yet; write date_trunc('day', now())", p.upper(t))
+	case "current_date":
+		p.next()
+		return &Cast{X: &Call{Func: Ident{"now", t.at}, At: t.at}, Type: TypeName{Name: "DATE", At: t.at}, At: t.at}
+	case "current_time", "localtime":
+		p.unsupported(t.at, "%s: there is no type TIME yet; write now()", p.upper(t))
 		return &Literal{At: t.at}
 	case "current_user", "session_user", "user", "current_role", "current_catalog", "current_schema":
 		p.unsupported(t.at, "%s: there are no users yet", p.upper(t))
@@ -99,8 +102,19 @@ func (p *parser) wordPrimary(t token) Expr {
 			return p.subquery(t.at, open, true)
 		}
 	case "array":
-		p.unsupported(t.at, "ARRAY[…] is not there yet: arrays come from functions such as regexp_split_to_array and go into UNNEST")
-		return &Literal{At: t.at}
+		p.next()
+		if !p.acceptPunct("[") {
+			p.unsupported(t.at, "ARRAY(SELECT …) is not there: write ARRAY[…], or array_agg")
+			return &Literal{At: t.at}
+		}
+		if p.isPunct("]") {
+			p.unsupported(t.at, "ARRAY[] has no type: write '{}'::TEXT[]")
+			return &Literal{At: t.at}
+		}
+		c := &Call{Func: Ident{"array", t.at}, Args: p.expressionList()}
+		p.expectPunct("]")
+		c.At = p.since(t.at)
+		return c
 	case "row":
 		if p.nextPunct("(") {
 			p.unsupported(t.at, "ROW(…) is not there yet: write the columns one by one")
@@ -195,8 +209,8 @@ func (p *parser) call() Expr {
 	default:
 		p.arguments(c)
 	}
-	if t := p.peek(); t.word("order") {
-		p.unsupported(t.at, "ORDER BY inside %s(…) is not there yet", name.text)
+	if p.accept("order") && p.expect("by") {
+		c.OrderBy = p.orderList()
 	}
 	p.closeParen(open, "or , ")
 	c.At = p.since(name.at)
@@ -218,10 +232,10 @@ func (p *parser) arguments(c *Call) {
 	c.Args = p.expressionList()
 }
 
-// afterCall parses FILTER and refuses OVER and its relatives.
+// afterCall parses WITHIN GROUP and FILTER, and refuses OVER and its relatives.
 func (p *parser) afterCall(c *Call) {
 	if t := p.peek(); t.word("within") && p.nextIs("group") {
-		p.unsupported(t.at, "WITHIN GROUP is not there yet")
+		p.within(c)
 	}
 	if p.is("filter") && p.nextPunct("(") {
 		p.next()
@@ -268,4 +282,23 @@ func (p *parser) window() *Window {
 	p.closeParen(open, "")
 	w.At = p.since(start)
 	return w
+}
+
+// within parses WITHIN GROUP (ORDER BY …).
+func (p *parser) within(c *Call) {
+	at := p.next().at
+	p.next()
+	if len(c.OrderBy) > 0 {
+		p.unsupported(at, "%s has ORDER BY twice: write it in WITHIN GROUP (…) only", c.Func.Name)
+	}
+	open := p.peek().at
+	if !p.acceptPunct("(") {
+		p.expected("( after WITHIN GROUP", "(")
+		return
+	}
+	p.expect("order")
+	p.expect("by")
+	c.Within, c.OrderBy = true, p.orderList()
+	p.closeParen(open, "")
+	c.At = p.since(c.At)
 }

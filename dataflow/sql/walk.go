@@ -35,6 +35,9 @@ func Walk(e Expr, fn func(Expr) bool) {
 		Walk(e.X, fn)
 	case *Call:
 		walkAll(e.Args, fn)
+		for _, o := range e.OrderBy {
+			Walk(o.Expr, fn)
+		}
 		Walk(e.Filter, fn)
 		if e.Over != nil {
 			walkAll(e.Over.PartitionBy, fn)

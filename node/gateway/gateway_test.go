@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -460,6 +461,67 @@ func TestStreamRowsAreLinesThatSayWhenTheyAreComplete(t *testing.T) {
 	h.refused(h.get("/v1/streams/lines/rows?from=x"), 400, dataflow.ReasonRequestInvalid, "from")
 	h.refused(h.get("/v1/streams/lines/rows?follow=maybe"), 400, dataflow.ReasonRequestInvalid, "true or false")
 	h.refused(h.get("/v1/streams/lines/rows?isolation=READ_COMMITTED"), 400, dataflow.ReasonRequestInvalid, "isolation")
+}
+
+// watchLines reads the first n lines of a watch, and then leaves.
+func (h *harness) watchLines(path string, n int, headers ...string) (lines []string, header http.Header) {
+	h.Helper()
+	ctx, cancel := context.WithCancel(h.Context())
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, "GET", h.url+path, nil)
+	if err != nil {
+		h.Fatal(err)
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := h.client.Do(r)
+	if err != nil {
+		h.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }() // it was left in the middle
+	for s := bufio.NewScanner(resp.Body); len(lines) < n && s.Scan(); {
+		lines = append(lines, s.Text())
+	}
+	return lines, resp.Header
+}
+
+func TestAWatchIsServerSentEvents(t *testing.T) {
+	h := start(t)
+	rows := batch.NewBatch(dataflow.Schema{{Name: "word", Type: dataflow.TypeText}, {Name: "n", Type: dataflow.TypeBigInt}})
+	rows.AppendRow(dataflow.Row{dataflow.Text("whale"), dataflow.BigInt(3)})
+	h.fake.SetTable("p.counts", &apitest.Table{Rows: rows, KeyCols: 1})
+	const path = "/v1/pipelines/p/tables/counts:watch"
+	lines, header := h.watchLines(path, 14)
+	if header.Get("Content-Type") != "text/event-stream" || header.Get("Cache-Control") != "no-cache" || header.Get("X-Accel-Buffering") != "no" {
+		t.Errorf("headers %v", header)
+	}
+	want := []string{
+		"retry: 1000", "",
+		"event: upsert", `data: {"op":"upsert","key":{"word":"whale"},"row":{"word":"whale","n":3},"checkpoint_id":42,"snapshot":true}`, "",
+		"event: cut", "id: ", `data: {"op":"cut","snapshot":true,"cut":{"pipeline":"p",`, "",
+		"event: delete", `data: {"op":"delete","key":{"word":"whale"},"checkpoint_id":43}`, "",
+		"event: cut", "id: ",
+	}
+	if len(lines) != len(want) {
+		t.Fatalf("%d lines: %q", len(lines), lines)
+	}
+	for i, l := range lines {
+		if l != want[i] && (want[i] == "" || !strings.HasPrefix(l, want[i])) {
+			t.Errorf("line %d is %s, want %s", i, l, want[i])
+		}
+	}
+	token := strings.TrimPrefix(lines[6], "id: ")
+	for _, resumed := range [][]string{{path, "Last-Event-ID", token}, {path + "?resume_token=" + url.QueryEscape(token)}} {
+		if lines, _ := h.watchLines(resumed[0], 3, resumed[1:]...); !slices.Equal(lines, []string{"retry: 1000", "", "event: delete"}) {
+			t.Errorf("resumed: %q", lines)
+		}
+	}
+	h.refused(h.get("/v1/pipelines/p/tables/nope:watch"), 404, dataflow.ReasonTableNotFound, "nope")
+	h.refused(h.get(path+"?resume_token=x"), 400, dataflow.ReasonTokenInvalid, "token")
+	h.refused(h.get(path+"?changes_only=perhaps"), 400, dataflow.ReasonRequestInvalid, "true or false")
+	h.refused(h.get(path+"?max_wait=5s"), 400, dataflow.ReasonRequestInvalid, "max_wait")
+	h.refused(h.get(path+"?isolation=READ_UNCOMMITTED&resume_token="+url.QueryEscape(token)), 400, dataflow.ReasonRequestInvalid, "READ_COMMITTED")
 }
 
 func TestFollowerThatGoesAwayEndsItsRead(t *testing.T) {
