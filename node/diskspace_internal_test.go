@@ -77,7 +77,7 @@ func TestAFullDiskIsExplainedWhateverSaysSo(t *testing.T) {
 		}
 	}
 	other := errors.New("permission denied")
-	if got := explainFull(cfg, other); got != other || explainFull(cfg, nil) != nil {
+	if got := explainFull(cfg, other); got.Error() != other.Error() || explainFull(cfg, nil) != nil {
 		t.Errorf("another error became %v", got)
 	}
 }
