@@ -3,6 +3,8 @@ package dataflow
 import (
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // AnonymousProducer begins the names of producers whose sessions end with their process: the rest is random, so that
@@ -25,3 +27,21 @@ const (
 
 // IsAnonymousProducer reports whether a producer's name is one of those that are used by one process only.
 func IsAnonymousProducer(name string) bool { return strings.HasPrefix(name, AnonymousProducer) }
+
+// CheckProducerName says what is wrong with a producer's name, which is 1 to MaxProducerName bytes of valid UTF-8 without
+// characters that do not print, as it is shown in messages and given on command lines: letters, marks, digits, signs and
+// the blank. The error is REQUEST_INVALID.
+func CheckProducerName(name string) error {
+	switch {
+	case name == "" || len(name) > MaxProducerName:
+		return Errorf(ReasonRequestInvalid, "a producer's name has 1 to %d bytes; this has %d", MaxProducerName, len(name))
+	case !utf8.ValidString(name):
+		return Errorf(ReasonRequestInvalid, "a producer's name is UTF-8; %q is not", name)
+	}
+	for _, r := range name {
+		if !unicode.IsPrint(r) {
+			return Errorf(ReasonRequestInvalid, "a producer's name has characters that print; %q has %U", name, r)
+		}
+	}
+	return nil
+}

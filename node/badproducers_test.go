@@ -47,6 +47,10 @@ func TestBadProducersAreRefusedAndNothingIsDoubled(t *testing.T) {
 		}
 	}
 	v.run([]badCall{
+		{"a name that does not print", func(ctx context.Context) error {
+			_, err := open(ctx, "\x00")
+			return err
+		}, reasons(dataflow.ReasonRequestInvalid)},
 		{"a gap", after(just(1, 4, "d")), reasons(dataflow.ReasonOutOfOrder)},
 		{"the same again", after(func(ctx context.Context, p *weirv1.ProducerSession) error {
 			r, err := send(ctx, p, 1, 1, "a", "b")

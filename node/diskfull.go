@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"syscall"
 
 	"github.com/weirdb/weir/dataflow"
@@ -19,7 +20,7 @@ const startRoom = 64 << 20
 // A node does not start read-only instead: to open a log is to write to it, because what a crash left unfinished is ended
 // before anything is read.
 func explainFull(cfg *Config, err error) error {
-	if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
+	if !isFull(err) {
 		return err
 	}
 	free := "an unknown number of"
@@ -33,4 +34,15 @@ func explainFull(cfg *Config, err error) error {
 	return dataflow.Errorf(dataflow.ReasonDiskLow, "the disk of data directory %s is full: %s bytes are free, and a start needs about %d: %w",
 		cfg.DataDir, free, segment+startRoom, err).
 		WithHint("free so much on the disk, outside the directory, and start again; nothing that was acknowledged is lost")
+}
+
+// isFull reports whether an error says that a disk is full. Pebble makes texts of some errors, so that the cause is to be
+// found only there.
+func isFull(err error) bool {
+	for _, full := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT} {
+		if errors.Is(err, full) || err != nil && strings.Contains(err.Error(), full.Error()) {
+			return true
+		}
+	}
+	return false
 }

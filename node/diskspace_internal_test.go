@@ -2,8 +2,11 @@ package node
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
 	"log/slog"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/weirdb/weir/dataflow"
@@ -58,5 +61,23 @@ func TestADiskThatDoesNotTellTakesRows(t *testing.T) {
 	d.look()
 	if err := d.Room(); err != nil || strings.Count(log.String(), "stale handle") != 1 {
 		t.Errorf("a disk that fails to tell: %v, log %q", err, &log)
+	}
+}
+
+func TestAFullDiskIsExplainedWhateverSaysSo(t *testing.T) {
+	cfg := &Config{DataDir: "/data", FS: &fakeDisk{usage: vfs.DiskUsage{AvailBytes: 17}}}
+	for _, err := range []error{
+		&fs.PathError{Op: "write", Path: "/data/log/1.seg", Err: syscall.ENOSPC},
+		fmt.Errorf("open the state of shard 3: %w", syscall.EDQUOT),
+		errors.New("open the state of shard 3: MANIFEST flush failed: write /data/shards/0003/state/db/MANIFEST-000007: no space left on device"),
+	} {
+		var e *dataflow.Error
+		if got := explainFull(cfg, err); !errors.As(got, &e) || e.Reason != dataflow.ReasonDiskLow || !strings.Contains(e.Message, "/data is full: 17 bytes") || e.Hint == "" {
+			t.Errorf("%v: %v", err, got)
+		}
+	}
+	other := errors.New("permission denied")
+	if got := explainFull(cfg, other); got.Error() != other.Error() || explainFull(cfg, nil) != nil {
+		t.Errorf("another error became %v", got)
 	}
 }

@@ -15,12 +15,14 @@ import (
 //
 // Group and Shards are written at the end of the first start: from then on the meta log holds the group's name, and the
 // log store a log for each shard. So a start that does not find these knows that they were lost. A directory that an older
-// version made, or whose first start was interrupted, has neither; the next start writes them.
+// version made, or whose first start was interrupted, has neither; the next start writes them. Marked says that log/ and
+// the shards' directories carry the group's id too, see markFile; older versions did not mark them.
 type identity struct {
 	Format int    `json:"format"`
 	Node   string `json:"node"`
 	Group  string `json:"group,omitempty"`  // the group's id in hexadecimal
 	Shards int    `json:"shards,omitempty"` // of the group
+	Marked bool   `json:"marked,omitempty"`
 }
 
 // dataFormat is the version of the directory's layout.
@@ -43,7 +45,7 @@ func (s *storage) identify(cfg *Config) error {
 		return err
 	}
 	if err := json.Unmarshal(b, &s.id); err != nil {
-		return fmt.Errorf("read %s: %w", path, err)
+		return dataflow.Errorf(dataflow.ReasonCorrupt, "%s is damaged: it holds %s instead of the node's and the group's names: %w", path, quoteStart(b), err)
 	}
 	switch {
 	case s.id.Format != dataFormat:
@@ -65,10 +67,13 @@ func (s *storage) writeIdentity(cfg *Config) error {
 // remember writes the group into node.json, once everything that it implies is on disk.
 func (s *storage) remember(cfg *Config) error {
 	st := s.meta.State()
-	if s.id.Group == st.ClusterID {
+	if s.id.Group == st.ClusterID && s.id.Marked {
 		return nil
 	}
-	s.id.Group, s.id.Shards = st.ClusterID, st.Shards
+	if err := s.writeMarks(cfg, st.ClusterID, st.Shards); err != nil {
+		return err
+	}
+	s.id.Group, s.id.Shards, s.id.Marked = st.ClusterID, st.Shards, true
 	return s.writeIdentity(cfg)
 }
 

@@ -260,3 +260,90 @@ func TestALostLogIsNoticedByTheStateAlone(t *testing.T) {
 	}
 	refused(t, n, dir, "log of shard")
 }
+
+// mixed returns a closed node whose directory has the given parts of another group's.
+func mixed(t *testing.T, parts ...string) (*nodetest.Node, string) {
+	t.Helper()
+	n, dir := written(t, node.Tuning{}, 1)
+	_, other := written(t, node.Tuning{}, 1)
+	for _, part := range parts {
+		remove(t, filepath.Join(dir, part))
+		if err := os.Rename(filepath.Join(other, part), filepath.Join(dir, part)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return n, dir
+}
+
+// groupOf returns the group that a mark names.
+func groupOf(t *testing.T, dir, part string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(dir, part, "GROUP"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(b))
+}
+
+func TestPartsOfAnotherGroupAreRefused(t *testing.T) {
+	for _, parts := range [][]string{{"log"}, {"shards"}, {"shards/0001"}, {"log", "shards"}, {"meta", "node.json"}} {
+		for _, older := range []bool{false, true} { // a node.json that an interrupted start left
+			t.Run(fmt.Sprintf("%v, older %t", parts, older), func(t *testing.T) {
+				n, dir := mixed(t, parts...)
+				if older {
+					forgetGroup(t, dir)
+				}
+				theirs := parts[0]
+				switch theirs {
+				case "shards":
+					theirs = "shards/0000"
+				case "meta":
+					theirs = "log"
+				}
+				refused(t, n, dir, "group", theirs, groupOf(t, dir, theirs))
+			})
+		}
+	}
+}
+
+func TestALogOrAShardWithoutItsGroupIsRefused(t *testing.T) {
+	for _, part := range []string{"log", "shards/0001"} {
+		n, dir := written(t, node.Tuning{}, 1)
+		remove(t, filepath.Join(dir, part, "GROUP"))
+		refused(t, n, dir, part, "GROUP")
+	}
+}
+
+func TestADirectoryWithoutMarksLearnsThem(t *testing.T) {
+	n, dir := written(t, node.Tuning{}, 1)
+	want := groupOf(t, dir, "log")
+	path := filepath.Join(dir, "node.json")
+	if err := os.WriteFile(path, fmt.Appendf(nil, `{"format":1,"node":"n1","group":%q,"shards":2}`, want), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{"log", "shards/0000"} { // and a crash while they were written leaves some
+		remove(t, filepath.Join(dir, part, "GROUP"))
+	}
+	if err := n.Reopen(); err != nil {
+		t.Fatal(err)
+	}
+	n.Close()
+	for _, part := range []string{"log", "shards/0000", "shards/0001"} {
+		if got := groupOf(t, dir, part); got != want {
+			t.Errorf("%s is of group %s, want %s", part, got, want)
+		}
+	}
+	if b, err := os.ReadFile(path); err != nil || !strings.Contains(string(b), `"marked":true`) {
+		t.Errorf("node.json is %s, %v", b, err)
+	}
+}
+
+func TestADamagedNodeFileIsRefusedWithWhatItHolds(t *testing.T) {
+	for content, says := range map[string]string{"": "nothing", `{"format":1,"no`: `"{\"format\":1,\"no"`, "\x00\x00": `"\x00\x00"`} {
+		n, dir := written(t, node.Tuning{}, 1)
+		if err := os.WriteFile(filepath.Join(dir, "node.json"), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		refused(t, n, dir, "node.json", "damaged", says)
+	}
+}

@@ -30,8 +30,8 @@ import (
 //	LOCK          held while the node runs
 //	node.json     which node and group the directory belongs to
 //	meta/         the meta log: raft.db (BoltDB) and its snapshots
-//	log/          segment files of all shards' logs; they are the streams' storage
-//	shards/0007/  per shard: the log's snapshots, and state/, the Pebble store of committed state
+//	log/          segment files of all shards' logs; they are the streams' storage; and GROUP, the group's id
+//	shards/0007/  per shard: the log's snapshots, and state/, the Pebble store of committed state; and GROUP
 type storage struct {
 	fs     vfs.FS
 	lock   io.Closer
@@ -67,10 +67,18 @@ func openStorage(ctx context.Context, cfg *Config, phases *phase.Recorder) (open
 	if err := s.identify(cfg); err != nil {
 		return nil, err
 	}
+	if s.id.Group != "" {
+		if err := s.checkMarks(cfg, s.id.Group, s.id.Shards, identityFile); err != nil {
+			return nil, err
+		}
+	}
 	if s.logs, err = logstore.Open(cfg.FS, cfg.FS.PathJoin(cfg.DataDir, "log"), logstore.Options{SegmentBytes: cfg.Tuning.SegmentBytes, Logger: cfg.Logger}); err != nil {
 		return nil, err
 	}
 	if err := s.checkShardLogs(cfg); err != nil {
+		return nil, err
+	}
+	if err := s.checkMarked(cfg); err != nil {
 		return nil, err
 	}
 	if err := s.openMeta(ctx, cfg); err != nil {
@@ -78,6 +86,11 @@ func openStorage(ctx context.Context, cfg *Config, phases *phase.Recorder) (open
 	}
 	if err := s.bootstrap(ctx, cfg); err != nil {
 		return nil, err
+	}
+	if st := s.meta.State(); s.id.Group == "" {
+		if err := s.checkMarks(cfg, st.ClusterID, st.Shards, "the meta log"); err != nil {
+			return nil, err
+		}
 	}
 	if err := s.openShards(ctx, cfg); err != nil {
 		return nil, err
@@ -184,7 +197,7 @@ func (s *storage) openShards(ctx context.Context, cfg *Config) error {
 }
 
 func (s *storage) openShard(ctx context.Context, cfg *Config, id dataflow.ShardID) (*worker.Shard, error) {
-	dir := cfg.FS.PathJoin(cfg.DataDir, "shards", fmt.Sprintf("%04d", id))
+	dir := s.shardDir(cfg, id)
 	if err := vfs.MkdirDurable(cfg.FS, dir); err != nil {
 		return nil, err
 	}

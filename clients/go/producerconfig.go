@@ -22,7 +22,7 @@ type ProducerConfig struct {
 	// Name makes the rows count once across processes: a process that is killed and reads its input again from the
 	// beginning, under the same name, goes on where it was. The last batches that the log knows are sent again and compared
 	// (SEQUENCE_REUSED when they differ); rows before them are taken for the same. One process at a time may use a name on a stream; a newer one
-	// fences the older. At most dataflow.MaxProducerName bytes. Empty: a random name, so that every process counts by itself.
+	// fences the older. See dataflow.CheckProducerName for what a name is. Empty: a random name, so that every process counts by itself.
 	Name string
 	// RetryFor is how long a server may be away before the producer gives up. Default 60 s; negative = no second try.
 	RetryFor time.Duration
@@ -57,9 +57,12 @@ func (c *ProducerConfig) EnsureDefaults() {
 
 // Validate reports what is out of range.
 func (c *ProducerConfig) Validate() error {
+	if c.Name != "" {
+		if err := dataflow.CheckProducerName(c.Name); err != nil {
+			return dataflow.Errorf(dataflow.ReasonRequestInvalid, "Name: %w", err)
+		}
+	}
 	switch {
-	case len(c.Name) > dataflow.MaxProducerName:
-		return dataflow.Errorf(dataflow.ReasonRequestInvalid, "Name: %d bytes are over the limit of %d", len(c.Name), dataflow.MaxProducerName)
 	case dataflow.IsAnonymousProducer(c.Name):
 		return dataflow.Errorf(dataflow.ReasonRequestInvalid, "Name: %q begins with %s, as the names of producers without one do, which are soon forgotten",
 			c.Name, dataflow.AnonymousProducer).WithHint("choose another name")

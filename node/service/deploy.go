@@ -15,9 +15,24 @@ import (
 	"github.com/weirdb/weir/raftlog/meta"
 )
 
+// deployTries is how often a deploy looks at the streams anew, when one that it saw is dropped before the meta log has the
+// pipeline. Each time somebody else has dropped one.
+const deployTries = 10
+
 // Deploy plans the text and hands it to the meta log. A text without a materialized view makes its streams, and no
 // pipeline.
 func (s *Service) Deploy(ctx context.Context, d api.Deploy) (*api.Deployed, error) {
+	for try := 1; ; try++ {
+		st := s.cfg.Meta.State()
+		out, err := s.deploy(ctx, st, d)
+		if r := dataflow.ReasonOf(err); r != dataflow.ReasonStreamConflict && r != dataflow.ReasonStreamNotFound || st == s.cfg.Meta.State() || try == deployTries {
+			return out, err
+		}
+	}
+}
+
+// deploy deploys as things are in st.
+func (s *Service) deploy(ctx context.Context, st *meta.State, d api.Deploy) (*api.Deployed, error) {
 	if !dataflow.ValidName(d.Pipeline) {
 		e := dataflow.Errorf(dataflow.ReasonNameInvalid, "%q cannot name a pipeline: a name is [a-z_][a-z0-9_]{0,62}", d.Pipeline)
 		if n := strings.ReplaceAll(strings.ToLower(d.Pipeline), "-", "_"); dataflow.ValidName(n) {
@@ -29,7 +44,6 @@ func (s *Service) Deploy(ctx context.Context, d api.Deploy) (*api.Deployed, erro
 	if err != nil {
 		return nil, err
 	}
-	st := s.cfg.Meta.State()
 	pl, err := plan.Build(file, catalog.Streams{State: st})
 	if err != nil {
 		return nil, err
@@ -247,7 +261,11 @@ func (d *deployment) create(ctx context.Context) (*api.Deployed, error) {
 		}
 	}
 	d.out.Unchanged = !created
-	d.out.Pipeline, err = d.describe(d.cfg.Meta.State(), p)
+	st := d.cfg.Meta.State()
+	if st.PipelineDeleted(p.UID) { // and its streams, perhaps
+		return nil, dataflow.Errorf(dataflow.ReasonPipelineNotFound, "pipeline %s was deleted as soon as it was deployed", p.Name).WithMeta("pipeline", p.Name)
+	}
+	d.out.Pipeline, err = d.describe(st, p)
 	return d.out, err
 }
 

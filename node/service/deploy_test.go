@@ -263,3 +263,29 @@ func TestDeploysAtOnceMakeOnePipeline(t *testing.T) {
 		t.Errorf("outcomes %v", outcomes)
 	}
 }
+
+func TestADeployDoesNotFailBecauseItsOwnStreamIsDroppedMeanwhile(t *testing.T) {
+	n := nodetest.Open(t, nodetest.Options{})
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			// One of them or both come too early or too late, mostly.
+			_, _ = n.Pipelines().DeletePipeline(t.Context(), &weirv1.DeletePipelineRequest{Pipeline: "wc"})
+			_, _ = n.Ingest().DeleteStream(t.Context(), &weirv1.DeleteStreamRequest{Stream: "words"})
+		}
+	})
+	for range 300 {
+		_, err := deploy(t.Context(), n, &weirv1.DeployPipelineRequest{Pipeline: "wc", Sql: words})
+		if e := nodetest.Refusal(err); err != nil && (e == nil || e.Reason != dataflow.ReasonPipelineNotFound) {
+			t.Errorf("%v", err)
+		}
+	}
+	close(done)
+	wg.Wait()
+}

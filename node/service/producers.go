@@ -18,8 +18,8 @@ const anonymousEpoch dataflow.ProducerEpoch = 1
 // OpenProducer takes a new epoch from the meta log and writes it to every shard, which fences older sessions (P8). An
 // anonymous producer only tells the shards that it lives.
 func (s *Service) OpenProducer(ctx context.Context, st *api.Stream, producer string) (api.ProducerOpened, error) {
-	if producer == "" || len(producer) > dataflow.MaxProducerName {
-		return api.ProducerOpened{}, dataflow.Errorf(dataflow.ReasonRequestInvalid, "a producer's name has 1 to %d bytes; this has %d", dataflow.MaxProducerName, len(producer))
+	if err := dataflow.CheckProducerName(producer); err != nil {
+		return api.ProducerOpened{}, err
 	}
 	epoch := anonymousEpoch
 	if !dataflow.IsAnonymousProducer(producer) {
