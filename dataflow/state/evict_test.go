@@ -95,8 +95,7 @@ func (m *evictModel) check() {
 	val, a := m.table.Get([]byte(key), nil)
 	got, there := string(val), a == Found
 	if a == InBase {
-		got, there = m.cuts[m.table.Base()][key], false
-		_, there = m.cuts[m.table.Base()][key]
+		got, there = m.cuts[m.table.Base()][key]
 	}
 	if want, is := m.now[key]; a == Closed || there != is || got != want {
 		m.t.Fatalf("get %q = %.20q, %v, want %.20q", key, got, a, want)

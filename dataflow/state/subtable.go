@@ -53,17 +53,17 @@ func words(key []byte) (first, last uint64) {
 }
 
 // find returns the number of the key's slot, or of the free slot where the search for it ended. The capacity is not 0.
-func (s *subtable) find(l *slots, hash uint64, key []byte) (pos int, found bool) {
-	home, _ := bits.Mul64(hash, uint64(s.capacity))
+func (p *subtable) find(l *slots, hash uint64, key []byte) (pos int, found bool) {
+	home, _ := bits.Mul64(hash, uint64(p.capacity))
 	pos = int(home)
 	if len(key) < 8 || len(key) > 16 || len(key) > l.inline {
-		return s.findAny(l, hash, key, pos)
+		return p.findAny(l, hash, key, pos)
 	}
 	want, size := byte(headUsed|len(key)), l.size
 	first, last := words(key)
-	mem, lastAt := s.mem.bytes, len(key)-7
+	mem, lastAt := p.mem.bytes, len(key)-7
 	for off := pos * size; ; off += size {
-		if pos == s.capacity {
+		if pos == p.capacity {
 			pos, off = 0, 0
 		}
 		head := mem[off]
@@ -78,16 +78,16 @@ func (s *subtable) find(l *slots, hash uint64, key []byte) (pos int, found bool)
 }
 
 // findAny is find for keys of any length.
-func (s *subtable) findAny(l *slots, hash uint64, key []byte, pos int) (int, bool) {
+func (p *subtable) findAny(l *slots, hash uint64, key []byte, pos int) (int, bool) {
 	want := byte(headUsed | headLong)
 	if len(key) <= l.inline {
 		want = byte(headUsed | len(key))
 	}
 	for ; ; pos++ {
-		if pos == s.capacity {
+		if pos == p.capacity {
 			pos = 0
 		}
-		slot := s.mem.bytes[pos*l.size:][:l.size]
+		slot := p.mem.bytes[pos*l.size:][:l.size]
 		switch {
 		case slot[0] == 0:
 			return pos, false
@@ -100,7 +100,7 @@ func (s *subtable) findAny(l *slots, hash uint64, key []byte, pos int) (int, boo
 }
 
 // slot returns the bytes of a slot.
-func (s *subtable) slot(l *slots, pos int) []byte { return s.mem.bytes[pos*l.size:][:l.size:l.size] }
+func (p *subtable) slot(l *slots, pos int) []byte { return p.mem.bytes[pos*l.size:][:l.size:l.size] }
 
 // slots is what all subtables of a table have in common: how a slot is laid out, and the slab.
 type slots struct {
@@ -256,17 +256,17 @@ func (l *slots) remove(slot []byte) {
 
 // rehash moves the entries into memory for the given number of slots, without the leftovers and those that drop names. held
 // are the bitmaps of this part in what is outstanding, which move along.
-func (s *subtable) rehash(l *slots, capacity int, held [][]uint64, drop []uint64) {
-	old := *s
-	s.mem, s.capacity, s.used, s.spare = newMemory(capacity*l.size+slackBytes), capacity, 0, nil
+func (p *subtable) rehash(l *slots, capacity int, held [][]uint64, drop []uint64) {
+	old := *p
+	p.mem, p.capacity, p.used, p.spare = newMemory(capacity*l.size+slackBytes), capacity, 0, nil
 	was := slices.Clone(held)
 	for i, b := range was {
 		if b != nil {
 			held[i] = newBits(capacity)
 		}
 	}
-	if s.dirty != nil {
-		s.dirty = newBits(capacity)
+	if p.dirty != nil {
+		p.dirty = newBits(capacity)
 	}
 	for pos := range old.capacity {
 		from := old.mem.bytes[pos*l.size:][:l.size]
@@ -286,15 +286,15 @@ func (s *subtable) rehash(l *slots, capacity int, held [][]uint64, drop []uint64
 		key := l.keyOf(from)
 		home, _ := bits.Mul64(dataflow.HashKey(key), uint64(capacity))
 		at := int(home)
-		for s.mem.bytes[at*l.size] != 0 {
+		for p.mem.bytes[at*l.size] != 0 {
 			if at++; at == capacity {
 				at = 0
 			}
 		}
-		copy(s.mem.bytes[at*l.size:], from)
-		s.used++
+		copy(p.mem.bytes[at*l.size:], from)
+		p.used++
 		if getBit(old.dirty, pos) {
-			setBit(s.dirty, at)
+			setBit(p.dirty, at)
 		}
 		for i, b := range was {
 			if getBit(b, pos) {
