@@ -27,9 +27,12 @@ const (
 	maxAnswer    = 64 << 20
 	largeAnswer  = 1 << 20
 	largeAnswers = 4
-	// stuckTime is how long a client may take no byte of an answer, about: it is looked at every half of it. Longer than a
-	// busy client pauses, shorter than what it pins is missed.
-	stuckTime = 30 * time.Second
+	// sliceBytes is how much of an answer is written at once: progress is seen in these steps.
+	sliceBytes = 64 << 10
+	// stuckTime is how long a client may take nothing of an answer, and up to a tick more: it is looked at stuckTicks times
+	// in it. Longer than a busy client pauses, shorter than what it pins is missed.
+	stuckTime  = 30 * time.Second
+	stuckTicks = 2
 	// acceptRetry is how long the server rests when it cannot take a connection, for example for want of files.
 	acceptRetry = 100 * time.Millisecond
 )

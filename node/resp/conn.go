@@ -3,6 +3,7 @@ package resp
 import (
 	"context"
 	"net"
+	"slices"
 	"sync/atomic"
 
 	"github.com/weirdb/weir/dataflow"
@@ -13,8 +14,8 @@ type conn struct {
 	s  *Server
 	nc net.Conn
 	id uint64
-	// writes counts the beginnings and ends of writes: it is odd while the client is to take an answer. Server.watchStuck
-	// reads it.
+	// writes is odd while the client is to take an answer, and another number with every slice of it that has been taken.
+	// Server.watchStuck reads it.
 	writes atomic.Uint64
 
 	in   []byte // what has come; in[from:to] is not answered yet
@@ -115,7 +116,13 @@ func (c *conn) flush() bool {
 		return true
 	}
 	c.writes.Add(1)
-	_, err := c.nc.Write(c.out.b)
+	var err error
+	for slice := range slices.Chunk(c.out.b, sliceBytes) {
+		if _, err = c.nc.Write(slice); err != nil {
+			break
+		}
+		c.writes.Add(2)
+	}
 	c.writes.Add(1)
 	if c.out.b = c.out.b[:0]; cap(c.out.b) > 2*flushBytes {
 		c.out.b = nil

@@ -107,9 +107,9 @@ func (s *Server) accept(nc net.Conn) {
 // watchStuck cuts off clients that do not take their answers (R3). A clock on every write would cost more than the rest of
 // a small answer.
 func (s *Server) watchStuck(ended <-chan struct{}) {
-	tick := time.NewTicker(stuckTime / 2)
+	tick := time.NewTicker(stuckTime / stuckTicks)
 	defer tick.Stop()
-	seen := make(map[*conn]uint64)
+	seen := make(map[*conn]waiting)
 	for {
 		select {
 		case <-ended:
@@ -117,19 +117,29 @@ func (s *Server) watchStuck(ended <-chan struct{}) {
 		case <-tick.C:
 		}
 		before := seen
-		seen = make(map[*conn]uint64)
+		seen = make(map[*conn]waiting)
 		s.mu.Lock()
 		for c := range s.mu.conns {
 			n := c.writes.Load()
 			if n%2 == 0 {
 				continue // it writes nothing
 			}
-			if seen[c] = n; before[c] == n {
+			now := waiting{writes: n}
+			if was, ok := before[c]; ok && was.writes == n {
+				now.ticks = was.ticks + 1
+			}
+			if seen[c] = now; now.ticks >= stuckTicks {
 				_ = c.nc.Close() // its goroutine sees an error
 			}
 		}
 		s.mu.Unlock()
 	}
+}
+
+// waiting is how far an answer was when it was looked at, and for how many ticks it has been there.
+type waiting struct {
+	writes uint64
+	ticks  int
 }
 
 // connections returns how many there are.

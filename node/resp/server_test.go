@@ -100,6 +100,36 @@ func TestAClientThatTakesNoAnswerIsCutOffAndOneThatWaitsIsNot(t *testing.T) {
 	})
 }
 
+func TestAClientThatTakesItsAnswerSlowlyIsNotCutOff(t *testing.T) {
+	simulate(t, resp.Config{Backend: newFake()}, func(t *testing.T, _ *resp.Server, p *pipes) {
+		c := p.dial()
+		_, _ = io.WriteString(c, request("GET", "big.rows:1"))
+		const slice, want = 64 << 10, 900<<10 + len("$921600\r\n\r\n")
+		for got, buf := 0, make([]byte, slice); got < want; {
+			time.Sleep(20 * time.Second)
+			n, err := io.ReadAtLeast(c, buf, min(slice, want-got))
+			if got += n; err != nil {
+				t.Fatalf("after %d bytes of %d: %v", got, want, err)
+			}
+		}
+	})
+}
+
+func TestAClientMayPauseForHalfAMinute(t *testing.T) {
+	for began := range 15 { // in s, between two looks of the server
+		simulate(t, resp.Config{Backend: newFake()}, func(t *testing.T, _ *resp.Server, p *pipes) {
+			c := p.dial()
+			time.Sleep(time.Duration(began)*time.Second + time.Millisecond)
+			_, _ = io.WriteString(c, request("GET", "big.rows:1"))
+			time.Sleep(30*time.Second - 2*time.Millisecond)
+			buf := make([]byte, 900<<10)
+			if n, err := io.ReadFull(c, buf); err != nil {
+				t.Errorf("begun after %d s: %d bytes, %v", began, n, err)
+			}
+		})
+	}
+}
+
 func TestLargeAnswersAreMadeForAFewConnectionsAtATime(t *testing.T) {
 	simulate(t, resp.Config{Backend: newFake()}, func(t *testing.T, _ *resp.Server, p *pipes) {
 		var stuck []net.Conn
