@@ -182,3 +182,30 @@ func metric(t *testing.T, text, name string) float64 {
 	t.Fatalf("there is no metric %s", name)
 	return 0
 }
+
+// TestATableThatBeginsWithoutMemoryIsExact deploys a pipeline while another one's table takes all memory, and more.
+func TestATableThatBeginsWithoutMemoryIsExact(t *testing.T) {
+	n := nodetest.Open(t, nodetest.Options{MemoryBytes: 64 << 10})
+	n.Deploy("first", `
+CREATE STREAM s (k TEXT NOT NULL, v TEXT NOT NULL);
+SET checkpoint.interval = 'off';
+CREATE MATERIALIZED VIEW counts AS SELECT k, count(*) AS n FROM s GROUP BY k;`)
+	var rows []string
+	for i := range 3000 {
+		rows = append(rows, fmt.Sprintf(`{"k":"key %d","v":"x"}`, i))
+	}
+	n.WaitProcessed(n.Append("s", rows...))
+	n.Deploy("p", `
+CREATE STREAM s (k TEXT NOT NULL, v TEXT NOT NULL);
+SET checkpoint.interval = '50 ms';
+CREATE MATERIALIZED VIEW longest AS SELECT v, max(k) AS k, count(*) AS n FROM s GROUP BY v;`)
+	var tokens []string
+	for range 5 {
+		tokens = append(tokens, n.Append("s", rows...))
+	}
+	for _, token := range tokens {
+		n.WaitCommitted(token)
+	}
+	wantTable(t, n, "p", "longest", nodetest.Committed, `{"v":"x","k":"key 999","n":18000}`)
+	wantTable(t, n, "p", "longest", nodetest.Live, `{"v":"x","k":"key 999","n":18000}`)
+}

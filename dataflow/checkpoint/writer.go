@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,7 +54,10 @@ type WriterConfig struct {
 	Log         Log
 	Ack         func(Ack)       // must not block
 	Phases      *phase.Recorder // records deltas; optional
+	MaxChunks   int             // of a delta; default state.MaxDeltaChunks
 }
+
+func (c *WriterConfig) maxChunks() int { return cmp.Or(c.MaxChunks, state.MaxDeltaChunks) }
 
 // Writer turns what the tasks of one shard froze at a barrier into one delta of the shard's log, and acknowledges the
 // attempt once that delta's end entry is committed (P2).
@@ -193,28 +197,42 @@ func (w *Writer) Run(ctx context.Context) error {
 	}
 }
 
+// write writes an attempt's changes as a delta, or as several when they are many: the ack names the last one (P2).
 func (w *Writer) write(ctx context.Context, a *attempt, ack *Ack) error {
 	w.cfg.Phases.Enter(phase.Delta)
 	defer w.cfg.Phases.Leave(phase.Delta)
+	var chunks int // of the delta that is being written
+	var digest dataflow.DeltaDigest
+	id := func() dataflow.DeltaID {
+		return dataflow.DeltaID{Pipeline: w.cfg.Pipeline, Incarnation: w.cfg.Incarnation, Seq: ack.Seq}
+	}
+	end := func() error {
+		return persist(ctx, func() error {
+			index, err := w.cfg.Log.EndDelta(ctx, id(), chunks, uint64(digest))
+			ack.Digest, ack.Index = uint64(digest), index
+			return err
+		})
+	}
 	ack.Seq++
-	id := dataflow.DeltaID{Pipeline: w.cfg.Pipeline, Incarnation: w.cfg.Incarnation, Seq: ack.Seq}
-	chunks, digest, err := a.delta.Finish(func(chunk int, data []byte) error {
+	_, _, err := a.delta.Finish(func(_ int, data []byte) error {
+		if chunks == w.cfg.maxChunks() {
+			if err := end(); err != nil {
+				return err
+			}
+			ack.Seq++
+			chunks, digest = 0, 0
+		}
 		ack.Bytes += int64(len(data))
-		return persist(ctx, func() error { return w.cfg.Log.AppendDelta(ctx, id, chunk, data) })
+		if err := persist(ctx, func() error { return w.cfg.Log.AppendDelta(ctx, id(), chunks, data) }); err != nil {
+			return err
+		}
+		chunks, digest = chunks+1, digest.Add(data)
+		return nil
 	})
 	if err != nil {
 		return err
 	}
-	var index dataflow.LogIndex
-	err = persist(ctx, func() (err error) {
-		index, err = w.cfg.Log.EndDelta(ctx, id, chunks, uint64(digest))
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	ack.Digest, ack.Index = uint64(digest), index
-	return nil
+	return end()
 }
 
 // persistPause is the pause before an entry is proposed again, when the log does not say.

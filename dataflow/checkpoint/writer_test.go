@@ -82,6 +82,32 @@ func TestFullQueueDelaysADeltaAndFailsNothing(t *testing.T) {
 	})
 }
 
+func TestManyChangesAreWrittenAsSeveralDeltas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &fakeLog{}
+		acks := make(chan checkpoint.Ack, 1)
+		w := checkpoint.NewWriter(checkpoint.WriterConfig{Pipeline: 1, Shard: 2, Incarnation: 3, Tables: 1, Sources: 1, Log: log, Ack: func(a checkpoint.Ack) { acks <- a }, MaxChunks: 2})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- w.Run(ctx) }()
+		w.Position(1, dataflow.StreamShard{Stream: 1, Shard: 2}, 10, 0)
+		var p checkpoint.Part
+		for i := range 5 { // a chunk each
+			p.Add([]byte{byte(i)}, make([]byte, dataflow.MaxDeltaChunkBytes))
+		}
+		if err := w.Add(t.Context(), 1, 0, &p, true); err != nil {
+			t.Fatal(err)
+		}
+		if a := <-acks; a.ID != 1 || a.Seq != 3 || a.Index != 103 || log.chunks != 5 || log.ends != 3 {
+			t.Fatalf("acknowledged %+v after %d chunks and %d ends", a, log.chunks, log.ends)
+		}
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+	})
+}
+
 func TestRefusedDeltaEndsTheRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		over := errors.New("the incarnation is over")

@@ -86,7 +86,7 @@ func (b *Budget) Pressed() (pressed bool, changed <-chan struct{}) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.mu.pressed, b.mu.changed
+	return b.mu.pressed && b.Exceeded(), b.mu.changed
 }
 
 func (b *Budget) press(pressed bool) {

@@ -20,6 +20,27 @@ type pending struct {
 	bits [tableParts][]uint64
 }
 
+// maxPending is how many cuts are remembered apart. Attempts that come to nothing would add up.
+const maxPending = 8
+
+// joinPendingLocked lets the oldest cut's slots wait for the next one's commit, when there are too many cuts.
+func (t *Table) joinPendingLocked() {
+	if len(t.mu.pending) <= maxPending {
+		return
+	}
+	old, next := t.mu.pending[0], t.mu.pending[1]
+	for i, b := range old.bits {
+		if next.bits[i] == nil {
+			next.bits[i] = b
+			continue
+		}
+		for w := range b {
+			next.bits[i][w] |= b[w]
+		}
+	}
+	t.mu.pending = slices.Delete(t.mu.pending, 0, 1)
+}
+
 // Complete reports whether the table holds every key of its stage.
 func (t *Table) Complete() bool {
 	t.mu.Lock()
@@ -36,6 +57,7 @@ func (t *Table) Committed(id dataflow.CheckpointID) {
 		return
 	}
 	t.mu.committed = id
+	t.mu.exhausted = false
 	before := len(t.mu.pending)
 	t.mu.pending = slices.DeleteFunc(t.mu.pending, func(p *pending) bool { return p.id <= id })
 	if len(t.mu.pending) < before {
@@ -58,6 +80,13 @@ func (t *Table) BeginFill() {
 	t.mu.incomplete, t.slots.keepAbsent = true, true
 }
 
+// stopFillLocked ends a fill before all is there.
+func (t *Table) stopFillLocked() {
+	if t.slots.keepAbsent {
+		t.slots.keepAbsent, t.mu.incomplete = false, true
+	}
+}
+
 // Fill puts entries of the cut into the table that it knows nothing of: not those that have been changed since. Of a key that
 // comes several times the first entry counts; a nil value says that the cut does not have the key. It reports whether the
 // table is to be filled on: not when memory is short. Entries are copied.
@@ -70,12 +99,12 @@ func (t *Table) Fill(entries []Entry) (goOn bool) {
 		}
 		t.loadLocked(e.Key, e.Val)
 	}
+	t.mu.exhausted = false // a clean entry can be evicted
 	t.countLocked()
 	return !t.budget.Exceeded()
 }
 
-// EndFill ends what BeginFill has begun. all says that every entry of the cut was given to Fill, and that it has never said
-// to stop.
+// EndFill ends what BeginFill has begun. all says that every entry of the cut was given to Fill.
 func (t *Table) EndFill(all bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -103,31 +132,52 @@ func (t *Table) Missing(dst []int32, hashes []uint64, key func(i int) []byte) []
 	return dst
 }
 
-// Relieve evicts entries while the budget is exceeded. The writer calls it before a batch, not during one.
+// Relieve evicts entries while the budget is exceeded. The writer calls it before a batch, not during one. It holds the lock
+// for a part at a time.
 func (t *Table) Relieve() {
 	if t.budget == nil {
 		return
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.countLocked()
-	if t.mu.closed || !t.budget.Exceeded() {
-		return
-	}
 	evicted := 0
 	for range tableParts {
-		evicted += t.evictLocked(t.mu.hand)
-		t.mu.hand = (t.mu.hand + 1) % tableParts
-		if t.slots.slab.sparse() {
-			t.compactLocked()
-		}
-		if !t.budget.Exceeded() {
+		n, goOn := t.relievePart()
+		if evicted += n; !goOn {
 			return
 		}
 	}
-	if evicted == 0 && (t.mu.changed > 0 || len(t.mu.pending) > 0) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.slots.slab.sparse() {
+		t.compactLocked()
+	}
+	if evicted > 0 || !t.budget.Exceeded() {
+		return
+	}
+	t.mu.exhausted = true // until a cut has been committed
+	if t.mu.changed > 0 || len(t.mu.pending) > 0 {
 		t.budget.press(true) // a commit helps
 	}
+}
+
+// relievePart evicts from the next part, if the budget is exceeded and there is a prospect of it.
+func (t *Table) relievePart() (evicted int, goOn bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.countLocked(); t.mu.closed || !t.budget.Exceeded() {
+		return 0, false
+	}
+	if t.mu.exhausted {
+		if t.mu.changed > 0 || len(t.mu.pending) > 0 {
+			t.budget.press(true)
+		}
+		return 0, false
+	}
+	evicted = t.evictLocked(t.mu.hand)
+	if t.mu.hand++; t.mu.hand == tableParts {
+		t.mu.hand = 0
+		t.mu.turn++ // the next round takes the other half
+	}
+	return evicted, true
 }
 
 // evictLocked evicts half of the entries of a part that can be, and gives their memory back. Those that changed in the last
@@ -153,12 +203,12 @@ func (t *Table) evictLocked(part int) (evicted int) {
 			evicted++
 		}
 	}
-	t.mu.turn++
 	if evicted == 0 && (p.used == needed || t.slots.keepAbsent) {
 		return 0
 	}
 	if evicted > 0 {
-		t.mu.incomplete, t.slots.keepAbsent = true, false // a table that is being filled is not filled on
+		t.mu.incomplete = true
+		t.stopFillLocked()
 	}
 	t.mu.keys -= evicted
 	t.budget.evicted.Add(uint64(evicted))

@@ -120,13 +120,12 @@ func TestAnEvictedKeyIsInTheNewestCommittedCut(t *testing.T) {
 			t.Run(fmt.Sprintf("shape=%d/seed=%d", i, seed), func(t *testing.T) {
 				limit := int64(40 << 10)
 				if shape.ValBytes == 0 { // some values are large
-					limit = 160 << 10
+					limit = 512 << 10
 				}
 				m := &evictModel{tableModel: newTableModel(t, shape, seed, 2000), budget: NewBudget(limit), cuts: map[dataflow.CheckpointID]map[string]string{}}
 				m.table = NewTable(shape, m.budget)
 				t.Cleanup(m.table.Close)
 				m.rng = rand.New(rand.NewPCG(seed, 2))
-				evicted, bounded := false, 0
 				for _, k := range m.keys {
 					m.now[k] = m.value()
 				}
@@ -163,17 +162,24 @@ func TestAnEvictedKeyIsInTheNewestCommittedCut(t *testing.T) {
 					default:
 						m.check()
 					}
-					evicted = evicted || !m.table.Complete()
-					if !m.budget.Exceeded() {
-						bounded++
-					}
 				}
-				if !evicted || bounded == 0 || m.hot == 0 {
-					t.Fatalf("evicted %v, %d times within the budget, %d committed values known", evicted, bounded, m.hot)
+				if m.budget.Evicted() == 0 || m.hot == 0 {
+					t.Fatalf("%d keys evicted, %d committed values known", m.budget.Evicted(), m.hot)
 				}
 				for _, k := range m.keys {
 					m.keys = []string{k}
 					m.check()
+				}
+				for m.freeze(); len(m.sets) > 0; {
+					m.gather(1000)
+				}
+				m.base = m.next
+				m.table.Committed(m.base)
+				for range 20 {
+					m.table.Relieve()
+				}
+				if m.budget.Exceeded() {
+					t.Fatalf("%d bytes are used of %d when everything is committed", m.budget.Used(), limit)
 				}
 			})
 		}
@@ -211,5 +217,64 @@ func TestATableWithNothingToEvictPressesTheBudgetUntilACommit(t *testing.T) {
 	}
 	if b.Exceeded() || table.Len() == 0 {
 		t.Fatalf("%d keys are left in %d bytes", table.Len(), b.Used())
+	}
+}
+
+func TestEveryCommittedEntryCanBeEvicted(t *testing.T) {
+	table := NewTable(Shape{KeyBytes: 16, ValBytes: 8}, NewBudget(1))
+	defer table.Close()
+	for i := range 64 {
+		key := fmt.Appendf(nil, "key %d", i)
+		table.Lock()
+		table.Change(dataflow.HashKey(key), key).Create(8)
+		table.Unlock()
+	}
+	for f := table.Freeze(1); !table.Gather(f, 100, func(_, _ []byte) {}); {
+	}
+	table.Committed(1)
+	for range 10 {
+		table.Relieve()
+	}
+	if n := table.Len(); n > 0 {
+		t.Errorf("%d committed keys are never evicted", n)
+	}
+}
+
+func TestABudgetIsNotPressedByATableThatIsGone(t *testing.T) {
+	b := NewBudget(1)
+	table := NewTable(Shape{KeyBytes: 16, ValBytes: 8}, b)
+	table.Lock()
+	table.Change(dataflow.HashKey([]byte("k")), []byte("k")).Create(8)
+	table.Unlock()
+	table.Relieve()
+	if pressed, _ := b.Pressed(); !pressed {
+		t.Fatal("the budget is not pressed")
+	}
+	table.Close()
+	if pressed, _ := b.Pressed(); pressed {
+		t.Errorf("the budget is pressed with %d bytes used", b.Used())
+	}
+}
+
+func TestAttemptsThatComeToNothingDoNotAddUp(t *testing.T) {
+	table := NewTable(Shape{KeyBytes: 16, ValBytes: 8}, NewBudget(1<<30))
+	defer table.Close()
+	for n := range dataflow.CheckpointID(100) {
+		key := fmt.Appendf(nil, "key %d", n)
+		table.Lock()
+		table.Change(dataflow.HashKey(key), key).Create(8)
+		table.Unlock()
+		for f := table.Freeze(n + 1); !table.Gather(f, 100, func(_, _ []byte) {}); {
+		}
+	}
+	if n := len(table.mu.pending); n > maxPending {
+		t.Errorf("%d cuts are remembered", n)
+	}
+	if _, a := table.AppendCommitted(0, []byte("key 3"), nil); a != InBase {
+		t.Errorf("a key of a given-up attempt is taken for committed: %v", a)
+	}
+	table.Committed(100)
+	if _, a := table.AppendCommitted(100, []byte("key 3"), nil); a != Found {
+		t.Errorf("a committed key is not known: %v", a)
 	}
 }

@@ -54,8 +54,8 @@ func bitBytes(bits *[tableParts][]uint64) (n int64) {
 // Len returns how many changes remain to be gathered. The gathering goroutine may call it.
 func (f *Frozen) Len() int { return f.left }
 
-// Freeze takes what has changed since the last Freeze out of the table as a set to be gathered for checkpoint attempt n, in
-// constant time. Several sets may be outstanding; their deltas must go out in the order of the freezes.
+// Freeze takes what has changed since the last Freeze out of the table as a set to be gathered for checkpoint attempt n. It
+// takes the bitmaps, and copies them when the table has a budget: a bit per slot, whatever has changed. Several sets may be outstanding; their deltas must go out in the order of the freezes.
 func (t *Table) Freeze(n dataflow.CheckpointID) *Frozen {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -70,6 +70,7 @@ func (t *Table) Freeze(n dataflow.CheckpointID) *Frozen {
 			held.bits[i] = slices.Clone(t.mu.parts[i].dirty)
 		}
 		t.mu.pending = append(t.mu.pending, held)
+		t.joinPendingLocked()
 	}
 	for i := range t.mu.parts {
 		p := &t.mu.parts[i]

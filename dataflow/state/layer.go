@@ -43,6 +43,7 @@ type layerBuilder struct {
 	segs [][]byte
 	runs []*runBuilder
 	last *runBuilder
+	left int64 // bytes that add is still to be given at most
 }
 
 func (b *layerBuilder) run(stage dataflow.StageID) *runBuilder {
@@ -76,9 +77,10 @@ func (b *layerBuilder) addChunk(data []byte) error {
 func (b *layerBuilder) add(r *runBuilder, hash uint64, e []byte) {
 	n := len(b.segs)
 	if n == 0 || len(b.segs[n-1])+len(e) > cap(b.segs[n-1]) {
-		b.segs = append(b.segs, make([]byte, 0, max(foldSegment, len(e))))
+		b.segs = append(b.segs, make([]byte, 0, max(int(min(foldSegment, b.left)), len(e))))
 		n++
 	}
+	b.left -= int64(len(e))
 	seg := &b.segs[n-1]
 	r.note(place(n-1, len(*seg)), hash, len(e))
 	*seg = append(*seg, e...)
@@ -108,6 +110,9 @@ const maxFold = maxSegments / 2 * foldSegment
 // older one that no newer one has: nothing is sorted.
 func fold(layers []*layer) *layer {
 	var b layerBuilder
+	for _, l := range layers {
+		b.left += l.bytes
+	}
 	for i := len(layers) - 1; i >= 0; i-- {
 		newer := layers[i+1:]
 		for _, r := range layers[i].runs {

@@ -29,6 +29,8 @@ type run struct {
 const (
 	segmentBits = 18
 	maxSegments = 1 << (32 - segmentBits)
+	// MaxDeltaChunks is how many chunks a delta may have: of large entries, that is what fits into half of a layer.
+	MaxDeltaChunks = maxSegments / 2
 	// foldSegment is the size of the segments that merged layers are written to. An entry does not span two.
 	foldSegment = 1 << segmentBits
 )

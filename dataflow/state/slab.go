@@ -12,8 +12,9 @@ import (
 // that bytes has returned do too, until their cell is freed or the slab is closed.
 type slab struct {
 	chunks []memory
-	// used is how much of the last chunk that cells are cut from has been given out; current is its number.
-	current, used int
+	// current is the chunk that cells are cut from, used how much of it has been given out, and room how much is left: 0 before
+	// there is one.
+	current, used, room int
 	// free is per class the first free cell + 1, which holds the next one's ref + 1 in its first bytes; 0 = none.
 	free  [slabClasses]uint64
 	spare []int // numbers of chunks that were given back
@@ -70,12 +71,12 @@ func (s *slab) alloc(n int) (ref uint64, capacity int) {
 		s.free[class] = binary.LittleEndian.Uint64(s.bytes(ref, 8))
 		return ref, size
 	}
-	if len(s.chunks) == 0 || s.used+size > len(s.chunks[s.current].bytes) {
-		s.current = s.addChunk(max(size, minChunk, min(int(s.size/4), maxChunk)))
-		s.used = 0
+	if size > s.room {
+		s.room = max(size, minChunk, min(int(s.size/4), maxChunk))
+		s.current, s.used = s.addChunk(s.room), 0
 	}
 	ref = uint64(s.current)<<32 | uint64(s.used)
-	s.used += size
+	s.used, s.room = s.used+size, s.room-size
 	return ref, size
 }
 

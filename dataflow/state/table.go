@@ -40,8 +40,8 @@ type Shape struct {
 //
 // Freeze, Gather, Load, Get, Scan and the figures take the lock themselves.
 //
-// The table holds all keys of its stage, so Get and Scan need nothing else: a live scan is a Scan, without an overlay over
-// the newest cut. Close gives its memory back.
+// A table without a budget that is not being filled holds all keys of its stage. Of another one Get and Scan say so when a key
+// is to be looked up in a committed cut, see evict.go. Close gives its memory back.
 type Table struct {
 	slots  slots
 	budget *Budget
@@ -58,7 +58,8 @@ type Table struct {
 		committed  dataflow.CheckpointID // the newest cut that can be read
 		incomplete bool                  // there are keys that are not in the table
 		hand       int                   // the next part to evict from
-		turn       uint                  // counts evictions, so that they take different slots
+		turn       uint                  // counts the rounds of hand: each evicts other slots than the one before
+		exhausted  bool                  // nothing can be evicted until a cut has been committed
 		counted    int64                 // the memory that the budget knows of
 		// prefetched is what Prefetch has read, so that the reads are not left out.
 		prefetched byte
@@ -80,6 +81,7 @@ func (t *Table) Close() {
 		t.mu.parts[i] = subtable{}
 	}
 	t.slots.slab.close()
+	t.budget.press(false) // it may have been this table that wanted memory
 	t.mu.frozen, t.mu.pending, t.mu.keys, t.mu.changed, t.mu.closed = nil, nil, 0, 0, true
 	t.countLocked()
 }
@@ -305,13 +307,6 @@ func (t *Table) Len() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.mu.keys
-}
-
-// Dirty returns how many keys have changed since the last Freeze.
-func (t *Table) Dirty() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.mu.changed
 }
 
 // Bytes returns the memory that the table takes, in and outside the heap.

@@ -1,6 +1,7 @@
 package task
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 
@@ -110,7 +111,7 @@ func (k *keyed) createOnlyRow(ctx context.Context) error {
 	if dataflow.ShardOf(dataflow.KeyGroupOf(hash), k.run.cfg.Shards) != k.shard {
 		return nil
 	}
-	if err := k.lookUp([]uint64{hash}, func(int) []byte { return nil }); err != nil {
+	if _, err := k.lookUp([]uint64{hash}, func(int) []byte { return nil }); err != nil {
 		return err
 	}
 	k.table.Lock()
@@ -192,7 +193,7 @@ func (k *keyed) process(ctx context.Context, env exchange.Envelope) error {
 	return fmt.Errorf("%s on shard %d received %s", k.name(), k.shard, env.Message)
 }
 
-// foldRows folds a batch into the table under one hold of its lock.
+// foldRows folds a batch into the table.
 func (k *keyed) foldRows(b *batch.Batch, hashes []uint64) error {
 	cols := b.Cols[:len(k.stage.Key)]
 	encode := func(row int) []byte {
@@ -202,39 +203,55 @@ func (k *keyed) foldRows(b *batch.Batch, hashes []uint64) error {
 		}
 		return k.keyBuf
 	}
-	if err := k.lookUp(hashes, encode); err != nil {
-		return err
-	}
-	k.table.Lock()
-	defer k.table.Unlock()
-	k.table.Prefetch(hashes)
-	for row := range b.N {
-		s, val := k.change(row, hashes[row], encode(row))
+	return k.fold(hashes, encode, func(row int, val []byte) ([]byte, error) {
 		weight := int64(1)
 		if b.Weights != nil {
 			weight = int64(b.Weights[row])
 		}
 		val, err := k.layout.Update(val, b, row, weight)
 		if err != nil {
-			return k.foldFailure(b, row, err)
+			return nil, k.foldFailure(b, row, err)
 		}
-		k.put(s, val)
+		return val, nil
+	})
+}
+
+// foldPartials folds partial accumulators into the table.
+func (k *keyed) foldPartials(p *exchange.Partials) error {
+	return k.fold(p.Hashes, func(i int) []byte { return p.Keys[i] }, func(i int, val []byte) ([]byte, error) {
+		val, err := k.layout.Merge(val, p.Accs[i])
+		if err != nil {
+			return nil, &RowFailure{View: k.name(), Text: k.keyText(p.Keys[i]), Err: asError(err)}
+		}
+		return val, nil
+	})
+}
+
+// fold calls update for the accumulator of each of a message's keys, in order. It holds the table's lock for the whole message,
+// unless keys are looked up: then for as many as are looked up at a time.
+func (k *keyed) fold(hashes []uint64, key func(i int) []byte, update func(i int, val []byte) ([]byte, error)) error {
+	for from := 0; from < len(hashes); {
+		n, err := k.lookUp(hashes[from:], func(i int) []byte { return key(from + i) })
+		if err != nil {
+			return err
+		}
+		if err := k.foldPart(from, hashes[from:from+n], key, update); err != nil {
+			return err
+		}
+		from += n
 	}
 	return nil
 }
 
-func (k *keyed) foldPartials(p *exchange.Partials) error {
-	if err := k.lookUp(p.Hashes, func(i int) []byte { return p.Keys[i] }); err != nil {
-		return err
-	}
+func (k *keyed) foldPart(from int, hashes []uint64, key func(i int) []byte, update func(i int, val []byte) ([]byte, error)) error {
 	k.table.Lock()
 	defer k.table.Unlock()
-	k.table.Prefetch(p.Hashes)
-	for i, acc := range p.Accs {
-		s, val := k.change(i, p.Hashes[i], p.Keys[i])
-		val, err := k.layout.Merge(val, acc)
+	k.table.Prefetch(hashes)
+	for i, h := range hashes {
+		s, val := k.change(i, h, key(from+i))
+		val, err := update(from+i, val)
 		if err != nil {
-			return &RowFailure{View: k.name(), Text: k.keyText(p.Keys[i]), Err: asError(err)}
+			return err
 		}
 		k.put(s, val)
 	}
@@ -242,28 +259,37 @@ func (k *keyed) foldPartials(p *exchange.Partials) error {
 }
 
 // lookUp makes room in the table and finds the accumulators of those of a message's keys that the table does not hold: they
-// are in the base. It reads the store, so it does not hold the table's lock meanwhile.
-func (k *keyed) lookUp(hashes []uint64, key func(i int) []byte) error {
+// are in the base. It reads the store, so it does not hold the table's lock meanwhile. It returns how many of the keys it has
+// seen to: as many as give maxLooked bytes.
+func (k *keyed) lookUp(hashes []uint64, key func(i int) []byte) (n int, err error) {
 	k.looked.reset()
 	if k.table.Relieve(); k.table.Complete() {
-		return nil
+		return len(hashes), nil
 	}
 	k.table.Lock()
 	k.looked.rows = k.table.Missing(k.looked.rows, hashes, key)
 	k.table.Unlock()
 	if len(k.looked.rows) == 0 {
-		return nil
+		return len(hashes), nil
 	}
-	view, err := k.run.cfg.View(k.shard, k.table.Base())
+	view, err := k.base()
 	if err != nil {
-		return fmt.Errorf("look up keys of %s on shard %d: %w", k.name(), k.shard, err)
+		return 0, fmt.Errorf("look up keys of %s on shard %d: %w", k.name(), k.shard, err)
 	}
 	defer view.Release()
-	k.run.cfg.Memory.CountLookups(len(k.looked.rows))
-	for _, row := range k.looked.rows {
+	for at, row := range k.looked.rows {
+		if len(k.looked.arena) > maxLooked {
+			k.looked.rows = k.looked.rows[:at]
+			k.run.cfg.Memory.CountLookups(at)
+			return int(row), nil
+		}
+		if k.looked.again(hashes, key, int(row)) {
+			k.looked.ends = append(k.looked.ends, -1)
+			continue
+		}
 		val, found, err := view.Get(k.stage.ID, key(int(row)), k.looked.arena)
 		if err != nil {
-			return fmt.Errorf("look up a key of %s on shard %d: %w", k.name(), k.shard, err)
+			return 0, fmt.Errorf("look up a key of %s on shard %d: %w", k.name(), k.shard, err)
 		}
 		if !found {
 			k.looked.ends = append(k.looked.ends, -1)
@@ -272,19 +298,58 @@ func (k *keyed) lookUp(hashes []uint64, key func(i int) []byte) error {
 		k.looked.arena = val
 		k.looked.ends = append(k.looked.ends, len(val))
 	}
-	return nil
+	k.run.cfg.Memory.CountLookups(len(k.looked.rows))
+	return len(hashes), nil
 }
+
+// base opens the cut that has what the table does not hold.
+func (k *keyed) base() (*state.View, error) {
+	for {
+		cut := k.table.Base()
+		view, err := k.run.cfg.View(k.shard, cut)
+		if err == nil || k.table.Base() == cut {
+			return view, err
+		}
+		// A newer one has been committed meanwhile, and this one has expired.
+	}
+}
+
+// maxLooked is how many bytes of accumulators are looked up at a time, about: an accumulator has a MiB at most.
+const maxLooked = 4 << 20
 
 // looked holds the accumulators that a message's keys have in the base, by row.
 type looked struct {
 	rows  []int32
-	ends  []int // where the accumulator of the row ends in the arena; -1 = there is none
+	ends  []int // where the accumulator of the row ends in the arena; -1 = there is none, or an earlier row has it
 	arena []byte
 	next  int // of rows
 	from  int // where the next accumulator begins
+
+	seen map[uint64]int32 // the first row with a hash
+	key  []byte           // scratch of again
 }
 
-func (l *looked) reset() { *l = looked{rows: l.rows[:0], ends: l.ends[:0], arena: l.arena[:0]} }
+func (l *looked) reset() {
+	if cap(l.arena) > 2*maxLooked {
+		l.arena = nil
+	}
+	clear(l.seen)
+	*l = looked{rows: l.rows[:0], ends: l.ends[:0], arena: l.arena[:0], seen: l.seen, key: l.key}
+}
+
+// again reports whether an earlier row has the key of this one: then it is in the table when this one's turn comes.
+func (l *looked) again(hashes []uint64, key func(i int) []byte, row int) bool {
+	if l.seen == nil {
+		l.seen = make(map[uint64]int32)
+	}
+	first, there := l.seen[hashes[row]]
+	if !there {
+		l.seen[hashes[row]] = int32(row)
+		return false
+	}
+	l.key = append(l.key[:0], key(int(first))...)
+	return bytes.Equal(l.key, key(row))
+}
 
 // take returns the accumulator of a row, nil when it was not looked up or is not there. Rows are asked for in order.
 func (l *looked) take(row int) []byte {

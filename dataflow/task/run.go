@@ -54,7 +54,8 @@ type Config struct {
 	SkipRows map[dataflow.SourceRow]struct{}
 	OnError  dataflow.OnError
 
-	// Table returns the table of a stage on a local shard, already filled from the base cut.
+	// Table returns the table of a stage on a local shard. It holds the base cut, or is being filled from it and says of the
+	// keys that are not there yet that they are to be looked up.
 	Table func(stage dataflow.StageID, shard dataflow.ShardID) *state.Table
 	// View opens a committed cut of a local shard, to look up keys that a table does not hold. It is not called while all
 	// tables are complete.

@@ -32,8 +32,8 @@ type source struct {
 	writer *checkpoint.Writer
 	pseudo bool // some route reads _append_time, _shard or _offset
 
-	times  []int64 // scratch of stamp
-	waits  int     // for memory, since the last read
+	times  []int64   // scratch of stamp
+	short  time.Time // since when the source waits for memory; zero = it does not
 	pieces batch.Pieces
 
 	pos     atomic.Uint64 // next offset to read; written by the task alone
@@ -46,11 +46,12 @@ type source struct {
 	wake chan struct{} // capacity 1
 }
 
-// While the budget of the tables is pressed, a source reads a batch per maxMemoryWaits × memoryWait only. It does not stop
-// altogether, because a pipeline that has nothing to evict, next to one that has, must not stand still.
+// While the budget of the tables is pressed, a source reads a batch per maxMemoryWait only. It does not stop altogether,
+// because a pipeline that has nothing to evict, next to one that has, must not stand still. It looks again every memoryLook:
+// what one table gives up helps all.
 const (
-	memoryWait     = 50 * time.Millisecond
-	maxMemoryWaits = 20
+	memoryLook    = 50 * time.Millisecond
+	maxMemoryWait = time.Second
 )
 
 // command is a barrier, or a marker that waits until the source has read up to until.
@@ -129,19 +130,23 @@ func (s *source) loop(ctx context.Context) error {
 		if err := s.carryOut(ctx); err != nil {
 			return err
 		}
-		if short, relief := s.run.cfg.Memory.Pressed(); short && s.waits < maxMemoryWaits {
-			timer.Reset(memoryWait)
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-relief:
-			case <-s.wake:
-			case <-timer.C:
-				s.waits++
+		if short, relief := s.run.cfg.Memory.Pressed(); short {
+			if s.short.IsZero() {
+				s.short = time.Now()
 			}
-			continue
+			if left := maxMemoryWait - time.Since(s.short); left > 0 {
+				timer.Reset(min(left, memoryLook))
+				select {
+				case <-ctx.Done():
+					return ctx.Err()
+				case <-relief:
+				case <-s.wake:
+				case <-timer.C:
+				}
+				continue
+			}
 		}
-		s.waits = 0
+		s.short = time.Time{}
 		changed := s.log.Changed() // before the read: what comes after it wakes us
 		pos := dataflow.Offset(s.pos.Load())
 		rows, err := s.log.Read(s.at.Stream, pos, batch.TargetRows)

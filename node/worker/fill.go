@@ -31,8 +31,9 @@ type filling struct {
 	view  *state.View
 }
 
-// fill puts up to limit entries into the table, 0 = all, and says how many there were.
-func (f *filling) fill(ctx context.Context, limit int) (n int, err error) {
+// fill puts up to limit entries into the table, 0 = all, and says how many there were. The table is to be filled on when more
+// is true: else all of the base is in it, memory is short, or there was an error.
+func (f *filling) fill(ctx context.Context, limit int) (n int, more bool, err error) {
 	var batch []state.Entry
 	var arena []byte
 	copied := func(b []byte) []byte {
@@ -43,28 +44,37 @@ func (f *filling) fill(ctx context.Context, limit int) (n int, err error) {
 		arena = append(arena, b...)
 		return arena[at:len(arena):len(arena)]
 	}
-	all := true
 	flush := func() bool {
-		goOn := f.table.Fill(batch) && ctx.Err() == nil
-		batch, arena = batch[:0], arena[:0]
-		return goOn
+		goOn := true
+		if len(batch) > 0 {
+			goOn = f.table.Fill(batch)
+			batch, arena = batch[:0], arena[:0]
+		}
+		return goOn && ctx.Err() == nil
 	}
+	all := true
 	err = f.view.Each(f.stage, func(key, val []byte) bool {
 		if limit > 0 && n == limit {
-			all = false
+			all, more = false, true
 			return false
 		}
 		n++
-		if batch = append(batch, state.Entry{Key: copied(key), Val: copied(val)}); len(batch) == fillBatch {
-			all = flush()
+		if batch = append(batch, state.Entry{Key: copied(key), Val: copied(val)}); len(batch) < fillBatch {
+			return true
 		}
+		all = flush() // if there is no more, the last batch says so below
 		return all
 	})
-	all = flush() && all && err == nil
-	if limit == 0 || all {
-		f.table.EndFill(all)
+	if goOn := flush(); more && !goOn {
+		more = false
 	}
-	return n, errors.Join(err, ctx.Err())
+	if err = errors.Join(err, ctx.Err()); err != nil {
+		more = false
+	}
+	if !more {
+		f.table.EndFill(all && err == nil)
+	}
+	return n, more, err
 }
 
 // fillers fill the tables of a run while its tasks work.
@@ -92,7 +102,7 @@ func (w *Worker) load(ctx context.Context, uid dataflow.PipelineUID, inc dataflo
 				f := &filling{table: run.Table(stage.ID, s.ID), stage: stage.ID, shard: s.ID, view: view}
 				f.table.Committed(base.ID)
 				f.table.BeginFill()
-				n, err := f.fill(ctx, fillFirst)
+				n, more, err := f.fill(ctx, fillFirst)
 				mu.Lock()
 				keys += n
 				mu.Unlock()
@@ -100,7 +110,7 @@ func (w *Worker) load(ctx context.Context, uid dataflow.PipelineUID, inc dataflo
 					view.Release()
 					return fmt.Errorf("load stage %d on shard %d: %w", stage.ID, s.ID, err)
 				}
-				if n < fillFirst {
+				if !more {
 					view.Release()
 					continue
 				}
@@ -137,7 +147,7 @@ func (r *Running) fillOn(large []*filling, logger *slog.Logger) {
 		for _, f := range large {
 			g.Go(func() error {
 				defer f.view.Release()
-				n, err := f.fill(ctx, 0)
+				n, _, err := f.fill(ctx, 0)
 				mu.Lock()
 				keys += n
 				mu.Unlock()

@@ -20,7 +20,7 @@ func (r *Running) Get(stage dataflow.StageID, shard dataflow.ShardID, key, dst [
 	case state.Closed:
 		return dst, false, ErrEnded
 	case state.InBase:
-		view, err := r.view(shard, t.Base())
+		view, err := r.base(shard, t)
 		if err != nil {
 			return dst, false, err
 		}
@@ -57,6 +57,18 @@ func (r *Running) Fresh(stage dataflow.StageID, shard dataflow.ShardID, maxBytes
 	return keys, values, nil
 }
 
+// base opens the cut that has what a table does not hold.
+func (r *Running) base(shard dataflow.ShardID, t *state.Table) (*state.View, error) {
+	for {
+		cut := t.Base()
+		view, err := r.view(shard, cut)
+		if err == nil || t.Base() == cut {
+			return view, err
+		}
+		// A newer one has been committed meanwhile, and this one has expired.
+	}
+}
+
 // Scan returns copies of the first limit entries with lo ≤ key < hi, by key; a nil hi is no bound, a limit of 0 none. Each key
 // is there once, with a value that it had during the call. Errors are Get's.
 func (r *Running) Scan(stage dataflow.StageID, shard dataflow.ShardID, lo, hi []byte, limit int) ([]state.Entry, error) {
@@ -76,7 +88,7 @@ func (r *Running) Scan(stage dataflow.StageID, shard dataflow.ShardID, lo, hi []
 		if cut {
 			to = append(bytes.Clone(entries[limit-1].Key), 0)
 		}
-		view, err := r.view(shard, t.Base())
+		view, err := r.base(shard, t)
 		if err != nil {
 			return nil, err
 		}
