@@ -31,7 +31,10 @@ type liveFeed struct {
 		sentBytes   int64
 		first       uint64 // number of sets[0]
 		sets        []*liveSet
-		bytes       int64 // of sets
+		bytes       int64       // of sets
+		limit       int64       // of bytes, and of sentBytes
+		bases       []*liveBase // oldest first; at most maxLiveBases
+		waiting     bool        // somebody waits for a base
 		changed     chan struct{}
 		err         error // why the follower has ended
 	}
@@ -142,7 +145,7 @@ func (f *liveFeed) say(ctx context.Context, l *liveLook, rolledBack bool) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.mu.cut, f.mu.incarnation, f.mu.sentBytes = l.p.Newest(), l.p.Incarnation, l.bytes
+	f.mu.cut, f.mu.incarnation, f.mu.sentBytes, f.mu.limit = l.p.Newest(), l.p.Incarnation, l.bytes, l.limit
 	for k, v := range l.changed {
 		if v.told {
 			f.mu.sent[k] = v.value
@@ -160,8 +163,12 @@ func (f *liveFeed) say(ctx context.Context, l *liveLook, rolledBack bool) {
 		drop++
 	}
 	f.mu.sets, f.mu.first = slices.Delete(f.mu.sets, 0, drop), f.mu.first+uint64(drop)
+	f.dropBasesLocked(func(b *liveBase) bool { return b.next < f.mu.first })
 	f.announceLocked()
 }
+
+// nextLocked is the number of the set that is said next.
+func (f *liveFeed) nextLocked() uint64 { return f.mu.first + uint64(len(f.mu.sets)) }
 
 // reset lets all watchers begin anew.
 func (f *liveFeed) reset(p *Pipeline) {
@@ -169,6 +176,7 @@ func (f *liveFeed) reset(p *Pipeline) {
 	defer f.mu.Unlock()
 	f.mu.first += uint64(len(f.mu.sets)) + 1
 	f.mu.sets, f.mu.bytes = nil, 0
+	f.dropBasesLocked(func(*liveBase) bool { return true })
 	f.mu.sent, f.mu.sentBytes = make(map[string][]byte), 0
 	f.mu.cut, f.mu.incarnation = p.Newest(), p.Incarnation
 	f.announceLocked()
@@ -297,7 +305,7 @@ func (l *liveLook) settle(ctx context.Context, live Live) error {
 }
 
 // fresh tells what the tasks have changed since the last barrier. When more is told and not committed than may be
-// remembered, new keys wait for their cut.
+// remembered, what changes then waits for its cut, in which settle and advance find it: new keys, and those told already.
 func (l *liveLook) fresh(ctx context.Context) error {
 	t := l.f.table
 	for s := range l.e.cfg.Shards {

@@ -2,9 +2,6 @@ package statequery
 
 import (
 	"context"
-	"maps"
-	"slices"
-	"strings"
 
 	"github.com/weirdb/weir/dataflow"
 )
@@ -23,8 +20,7 @@ func (w *liveWatcher) runLive(ctx context.Context) error {
 	first := true
 	for {
 		if !first && !w.took {
-			return dataflow.Errorf(dataflow.ReasonWatchLagged, "the watch of %s.%s takes its rows more slowly than they change", w.r.Pipeline, w.r.Table).
-				WithHint("watch a prefix, or committed cuts")
+			return errLiveLagged(w.r.Pipeline, w.r.Table)
 		}
 		if err := w.liveSnapshot(ctx, !(first && w.r.ChangesOnly)); err != nil {
 			return err
@@ -87,57 +83,125 @@ func (w *liveWatcher) deliverLive(set *liveSet) error {
 	return w.send(&dataflow.WatchEvent{Changes: out.pending, Cut: &set.cut})
 }
 
-// liveSnapshot brings the watcher to where the feed is: the rows of its cut, with what has been told of since in their place.
+// liveSnapshot brings the watcher to where the feed is, or was when another snapshot began that is still under way: the rows
+// of that cut, with what has been told of since in their place.
 func (w *liveWatcher) liveSnapshot(ctx context.Context, rows bool) error {
+	out := w.events(true)
+	if !rows {
+		out.snapshot = false
+		cut, inc := w.beginNow()
+		return w.liveMark(out, cut, inc)
+	}
+	b, err := w.joinBase(ctx)
+	if err != nil {
+		return err
+	}
+	defer w.live.leaveBase(b)
+	w.next, w.at = b.next, b.cut
+	admit := func() (func([]byte) bool, error) {
+		told, err := w.live.toldAt(b)
+		return func(k []byte) bool { _, found := searchTold(told, k); return !found }, err
+	}
+	if err := w.snapshotInto(ctx, w.e.committed(w.p, b.cut, true), out, admit); err != nil {
+		return err
+	}
+	if err := w.toldInto(ctx, b, out); err != nil {
+		return err
+	}
+	return w.liveMark(out, b.cut, b.incarnation)
+}
+
+// beginNow lets the watcher begin where the feed is.
+func (w *liveWatcher) beginNow() (*dataflow.CheckpointCommit, dataflow.Incarnation) {
 	f := w.live
 	f.mu.Lock()
-	cut, sent, inc := f.mu.cut, maps.Clone(f.mu.sent), f.mu.incarnation
-	w.next = f.mu.first + uint64(len(f.mu.sets))
-	f.mu.Unlock()
+	defer f.mu.Unlock()
+	w.next = f.nextLocked()
+	return f.mu.cut, f.mu.incarnation
+}
+
+// joinBase returns a base whose cut is kept.
+func (w *liveWatcher) joinBase(ctx context.Context) (*liveBase, error) {
+	for {
+		b, err := w.live.joinBase(ctx)
+		if err != nil {
+			return nil, err
+		}
+		p, err := w.e.sameDeployment(w.p.Name, w.p.UID, w.p.Timeline)
+		if err == nil {
+			w.p = p
+			if _, err = w.e.cfg.Catalog.Cut(p, b.cut.ID); err == nil {
+				return b, nil
+			}
+		}
+		r := dataflow.ReasonOf(err)
+		if r == dataflow.ReasonCheckpointExpired || r == dataflow.ReasonCheckpointNotFound {
+			w.live.dropBase(b) // who uses it was too slow for the lease
+			err = nil
+		}
+		w.live.leaveBase(b)
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// liveMark closes a snapshot.
+func (w *liveWatcher) liveMark(out *watchEvents, cut *dataflow.CheckpointCommit, inc dataflow.Incarnation) error {
 	p, err := w.e.sameDeployment(w.p.Name, w.p.UID, w.p.Timeline)
 	if err != nil {
 		return err
 	}
 	w.p, w.at = p, cut
-	out := w.events(true)
-	if rows {
-		r := w.e.committed(p, cut, true)
-		keep := func(k []byte) bool { _, told := sent[string(k)]; return !told }
-		if err := w.snapshotInto(ctx, r, out, keep); err != nil {
-			return err
-		}
-		if err := w.sentInto(p, sent, out); err != nil {
-			return err
-		}
-	}
 	now := w.e.committed(p, cut, true).describe()
 	now.Speculative, now.Incarnation = true, inc
-	return w.send(&dataflow.WatchEvent{Changes: out.pending, Snapshot: rows, EndOfCut: true, Cut: &now})
+	return w.send(&dataflow.WatchEvent{Changes: out.pending, Snapshot: out.snapshot, EndOfCut: true, Cut: &now})
 }
 
-// sentInto adds the rows of keys that have been told of since the cut.
-func (w *liveWatcher) sentInto(p *Pipeline, sent map[string][]byte, out *watchEvents) error {
-	var in []string
-	for k := range maps.Keys(sent) {
-		if strings.Compare(k, string(w.lo)) >= 0 && (w.hi == nil || k < string(w.hi)) {
-			in = append(in, k)
-		}
-	}
-	slices.Sort(in)
-	for some := range slices.Chunk(in, walkRows) {
-		keys, before, after := make([][]byte, len(some)), make([][]byte, len(some)), make([][]byte, len(some))
-		for i, k := range some {
-			keys[i], after[i] = []byte(k), sent[k]
-		}
-		part, err := w.t.newPart(keys, before, after, p.OnError, 0)
-		if err != nil {
+// toldInto adds the rows of keys that had been told of at a base.
+func (w *liveWatcher) toldInto(ctx context.Context, b *liveBase, out *watchEvents) error {
+	for lo, more := w.lo, true; more; {
+		var part *changePart
+		var err error
+		if part, lo, more, err = w.toldPage(ctx, b, lo); err != nil {
 			return err
 		}
-		if part != nil {
-			if err := out.part(part); err != nil {
-				return err
-			}
+		if part == nil {
+			continue
+		}
+		if err := out.part(part); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// toldPage makes the part of some keys from lo on, and says with which key to go on.
+func (w *liveWatcher) toldPage(ctx context.Context, b *liveBase, lo []byte) (part *changePart, next []byte, more bool, err error) {
+	if err := w.e.watches.enterPage(ctx); err != nil {
+		return nil, nil, false, err
+	}
+	defer w.e.watches.leavePage()
+	told, err := w.live.toldAt(b)
+	if err != nil {
+		return nil, nil, false, err
+	}
+	from, _ := searchTold(told, lo)
+	to := len(told)
+	if w.hi != nil {
+		to, _ = searchTold(told, w.hi)
+	}
+	var keys, before, after [][]byte
+	for size := 0; from < to && len(keys) < walkRows && size < watchPageBytes; from++ {
+		row := &told[from]
+		keys, before, after = append(keys, []byte(row.key)), append(before, nil), append(after, row.value)
+		size += len(row.key) + len(row.value)
+	}
+	if more = from < to; more {
+		next = []byte(told[from].key)
+	}
+	if len(keys) > 0 {
+		part, err = w.t.newPart(keys, before, after, w.p.OnError, 0)
+	}
+	return part, next, more, err
 }

@@ -30,12 +30,13 @@ func (w *watcher) snapshot(ctx context.Context, r *reading) error {
 	return w.reached(r.cut, out)
 }
 
-// snapshotInto adds the rows of a reading's cut, of the keys that keep admits; nil = all. It closes the reading.
-func (w *watcher) snapshotInto(ctx context.Context, r *reading, out *watchEvents, keep func(key []byte) bool) error {
+// snapshotInto adds the rows of a reading's cut. admit, which is called for each page, returns which keys to leave out by
+// false; nil = none. It closes the reading.
+func (w *watcher) snapshotInto(ctx context.Context, r *reading, out *watchEvents, admit func() (keep func(key []byte) bool, err error)) error {
 	held := w.hold(r.cut)
 	defer held.release(ctx)
 	for lo := w.lo; ; {
-		changes, last, err := w.snapshotRows(ctx, r, lo, keep)
+		changes, last, err := w.snapshotRows(ctx, r, lo, admit)
 		r.close()
 		if err != nil {
 			return w.tooOld(err)
@@ -57,11 +58,17 @@ func (w *watcher) snapshotInto(ctx context.Context, r *reading, out *watchEvents
 }
 
 // snapshotRows reads a page. last is the key after which to go on; nil when nothing is left.
-func (w *watcher) snapshotRows(ctx context.Context, r *reading, lo []byte, keep func(key []byte) bool) (changes []dataflow.WatchChange, last []byte, err error) {
+func (w *watcher) snapshotRows(ctx context.Context, r *reading, lo []byte, admit func() (func(key []byte) bool, error)) (changes []dataflow.WatchChange, last []byte, err error) {
 	if err := w.e.watches.enterPage(ctx); err != nil {
 		return nil, nil, err
 	}
 	defer w.e.watches.leavePage()
+	keep := func([]byte) bool { return true }
+	if admit != nil {
+		if keep, err = admit(); err != nil {
+			return nil, nil, err
+		}
+	}
 	walk, err := r.walk(ctx, w.t, lo, w.hi, snapshotPage)
 	if err != nil {
 		return nil, nil, err
@@ -77,7 +84,7 @@ func (w *watcher) snapshotRows(ctx context.Context, r *reading, lo []byte, keep 
 			return nil, nil, err
 		}
 		for i := range rows.N {
-			if keep != nil && !keep(keys[i]) {
+			if !keep(keys[i]) {
 				continue
 			}
 			c := dataflow.WatchChange{

@@ -117,11 +117,14 @@ func (h *watchHub) forget(f *feed) {
 	}
 }
 
+// liveShares is how many parts a live feed keeps: sets, what it was told, and a copy of that in each base.
+const liveShares = 2 + maxLiveBases
+
 // share returns how many bytes a feed may keep: all have the same part.
 func (h *watchHub) share() int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.e.cfg.WatchBytes / int64(max(1, len(h.mu.feeds)+2*len(h.mu.live))) // a live feed keeps sets and what it was told
+	return h.e.cfg.WatchBytes / int64(max(1, len(h.mu.feeds)+liveShares*len(h.mu.live)))
 }
 
 // joinLive is join for a live watcher. Who has joined calls leftLive.
