@@ -20,6 +20,8 @@ type Budget struct {
 		sync.Mutex
 		pressed bool
 		changed chan struct{} // closed and replaced when pressed changes
+		tables  map[*Table]struct{}
+		asked   bool // every table has been asked for memory since the last commit
 	}
 }
 
@@ -27,6 +29,7 @@ type Budget struct {
 func NewBudget(limit int64) *Budget {
 	b := &Budget{limit: limit}
 	b.mu.changed = make(chan struct{})
+	b.mu.tables = make(map[*Table]struct{})
 	return b
 }
 
@@ -87,6 +90,46 @@ func (b *Budget) Pressed() (pressed bool, changed <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.mu.pressed && b.Exceeded(), b.mu.changed
+}
+
+// join makes a table one that is asked for memory.
+func (b *Budget) join(t *Table) {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.mu.tables[t] = struct{}{}
+}
+
+func (b *Budget) leave(t *Table) {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.mu.tables, t)
+}
+
+// ask tells every table's writer that memory is wanted, once until the next commit: those that have no rows to fold may have
+// more than those that have.
+func (b *Budget) ask() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.mu.asked {
+		return
+	}
+	b.mu.asked = true
+	for t := range b.mu.tables {
+		t.want()
+	}
+}
+
+// committed lets the tables be asked again.
+func (b *Budget) committed() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.mu.asked = false
 }
 
 func (b *Budget) press(pressed bool) {

@@ -58,6 +58,11 @@ func (t *Table) Committed(id dataflow.CheckpointID) {
 	}
 	t.mu.committed = id
 	t.mu.exhausted = false
+	if t.budget != nil {
+		if t.budget.committed(); t.budget.Exceeded() {
+			t.want()
+		}
+	}
 	before := len(t.mu.pending)
 	t.mu.pending = slices.DeleteFunc(t.mu.pending, func(p *pending) bool { return p.id <= id })
 	if len(t.mu.pending) < before {
@@ -132,8 +137,19 @@ func (t *Table) Missing(dst []int32, hashes []uint64, key func(i int) []byte) []
 	return dst
 }
 
-// Relieve evicts entries while the budget is exceeded. The writer calls it before a batch, not during one. It holds the lock
-// for a part at a time.
+// Wanted is signalled when the writer should call Relieve although it has nothing to fold: something has become evictable, or
+// another table wants memory.
+func (t *Table) Wanted() <-chan struct{} { return t.wanted }
+
+func (t *Table) want() {
+	select {
+	case t.wanted <- struct{}{}:
+	default:
+	}
+}
+
+// Relieve evicts entries while the budget is exceeded. The writer calls it before a batch, not during one, and when it is
+// Wanted. It holds the lock for a part at a time.
 func (t *Table) Relieve() {
 	if t.budget == nil {
 		return
@@ -150,7 +166,12 @@ func (t *Table) Relieve() {
 	if t.slots.slab.sparse() {
 		t.compactLocked()
 	}
-	if evicted > 0 || !t.budget.Exceeded() {
+	if !t.budget.Exceeded() {
+		return
+	}
+	t.budget.ask()
+	if evicted > 0 {
+		t.want() // for the other half
 		return
 	}
 	t.mu.exhausted = true // until a cut has been committed
@@ -203,6 +224,10 @@ func (t *Table) evictLocked(part int) (evicted int) {
 			evicted++
 		}
 	}
+	if p.used == 0 && p.capacity > 0 {
+		t.freePartLocked(part)
+		return 0
+	}
 	if evicted == 0 && (p.used == needed || t.slots.keepAbsent) {
 		return 0
 	}
@@ -213,7 +238,23 @@ func (t *Table) evictLocked(part int) (evicted int) {
 	t.mu.keys -= evicted
 	t.budget.evicted.Add(uint64(evicted))
 	t.rehashLocked(part, max(16, needed*9/5+1), drop)
+	if p.used == 0 {
+		t.freePartLocked(part)
+	}
 	return evicted
+}
+
+// freePartLocked gives the memory of a part without entries back.
+func (t *Table) freePartLocked(part int) {
+	t.mu.parts[part].mem.free()
+	t.mu.parts[part] = subtable{}
+	for _, f := range t.mu.frozen {
+		f.bits[part] = nil
+	}
+	for _, p := range t.mu.pending {
+		p.bits[part] = nil
+	}
+	t.countLocked()
 }
 
 // compactLocked moves what is in the slab into a new one.

@@ -235,8 +235,8 @@ func TestEveryCommittedEntryCanBeEvicted(t *testing.T) {
 	for range 10 {
 		table.Relieve()
 	}
-	if n := table.Len(); n > 0 {
-		t.Errorf("%d committed keys are never evicted", n)
+	if n, bytes := table.Len(), table.Bytes(); n > 0 || bytes > 0 {
+		t.Errorf("%d committed keys are never evicted, %d bytes not given back", n, bytes)
 	}
 }
 
@@ -253,6 +253,45 @@ func TestABudgetIsNotPressedByATableThatIsGone(t *testing.T) {
 	table.Close()
 	if pressed, _ := b.Pressed(); pressed {
 		t.Errorf("the budget is pressed with %d bytes used", b.Used())
+	}
+}
+
+// TestATableWithoutWorkIsAskedForMemory lets one table take all memory while another, whose entries are committed, is idle.
+func TestATableWithoutWorkIsAskedForMemory(t *testing.T) {
+	b := NewBudget(64 << 10)
+	fill := func(n dataflow.CheckpointID) *Table {
+		table := NewTable(Shape{KeyBytes: 16, ValBytes: 8}, b)
+		t.Cleanup(table.Close)
+		table.Lock()
+		for i := range 1500 {
+			key := fmt.Appendf(nil, "key %d", i)
+			table.Change(dataflow.HashKey(key), key).Create(8)
+		}
+		table.Unlock()
+		return table
+	}
+	idle := fill(1)
+	for f := idle.Freeze(1); !idle.Gather(f, 100, func(_, _ []byte) {}); {
+	}
+	idle.Committed(1)
+	select {
+	case <-idle.Wanted():
+	default:
+	}
+	busy := fill(1)
+	busy.Relieve() // nothing of it is committed
+	for range 20 {
+		select {
+		case <-idle.Wanted():
+			idle.Relieve()
+		default:
+		}
+	}
+	if b.Exceeded() {
+		t.Errorf("%d bytes are used of %d, the idle table has %d keys", b.Used(), b.Limit(), idle.Len())
+	}
+	if pressed, _ := b.Pressed(); pressed {
+		t.Error("the sources still wait")
 	}
 }
 

@@ -116,7 +116,7 @@ func (s *slab) bytes(ref uint64, n int) []byte {
 }
 
 // sparse reports whether most of the slab is free cells, which no other class can use.
-func (s *slab) sparse() bool { return s.size > maxChunk/16 && 2*s.live < s.size }
+func (s *slab) sparse() bool { return s.size > 4*minChunk && 2*s.live < s.size }
 
 // close gives everything back.
 func (s *slab) close() {

@@ -45,6 +45,7 @@ type Shape struct {
 type Table struct {
 	slots  slots
 	budget *Budget
+	wanted chan struct{} // capacity 1: see Wanted
 	mu     struct {
 		sync.Mutex
 		parts [tableParts]subtable
@@ -69,7 +70,9 @@ type Table struct {
 
 // NewTable returns an empty table that shares a budget; nil = none, and it holds all keys of its stage.
 func NewTable(shape Shape, budget *Budget) *Table {
-	return &Table{slots: newSlots(shape), budget: budget}
+	t := &Table{slots: newSlots(shape), budget: budget, wanted: make(chan struct{}, 1)}
+	budget.join(t)
+	return t
 }
 
 // Close gives the table's memory back. Reads and writes find it empty afterwards.
@@ -81,6 +84,7 @@ func (t *Table) Close() {
 		t.mu.parts[i] = subtable{}
 	}
 	t.slots.slab.close()
+	t.budget.leave(t)
 	t.budget.press(false) // it may have been this table that wanted memory
 	t.mu.frozen, t.mu.pending, t.mu.keys, t.mu.changed, t.mu.closed = nil, nil, 0, 0, true
 	t.countLocked()

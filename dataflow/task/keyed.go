@@ -88,13 +88,12 @@ func (k *keyed) loop(ctx context.Context) error {
 			}
 			continue
 		}
-		_, pressed := k.run.cfg.Memory.Pressed()
 		select {
 		case env := <-k.inbox.C():
 			if err := k.receive(ctx, env); err != nil {
 				return err
 			}
-		case <-pressed: // another table wants memory that this one may have
+		case <-k.table.Wanted(): // what is committed can go, and other tables may need it more
 			k.table.Relieve()
 		case <-ctx.Done():
 			return ctx.Err()
