@@ -2,7 +2,9 @@ package statequery
 
 import (
 	"bytes"
+	"encoding/base64"
 	"fmt"
+	"strings"
 
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/expr"
@@ -10,26 +12,56 @@ import (
 	"github.com/weirdb/weir/dataflow/plan"
 )
 
-// coerce gives a value of a request the type of the key column it stands for.
+// coerce gives a value of a request the type of the key column it stands for. A value of TypeUnknown is a literal: text as in a
+// URL or on a command line; a TEXT is a string, as in a body of JSON. They differ for BYTEA only.
 func coerce(col dataflow.Column, v dataflow.Value) (dataflow.Value, error) {
+	literal := v.Type == dataflow.TypeUnknown
 	switch {
 	case v.Null:
 		return dataflow.NullValue(col.Type), nil
-	case v.Type == col.Type:
+	case v.Type == col.Type && v.Type != dataflow.TypeText: // which a request may have filled with anything
 		return v, nil
-	case v.Type == dataflow.TypeUnknown:
-		out, err := expr.ParseValue(col.Type, v.Str)
+	case col.Type == dataflow.TypeBytea:
+		return keyBytes(col, v)
+	}
+	// Another type: by its text, so that 7 fits a TEXT key and "7" a BIGINT one.
+	text := v.Str
+	if !literal {
+		text = expr.FormatValue(v)
+	}
+	out, err := expr.ParseValue(col.Type, text)
+	switch {
+	case err == nil:
+		return out, nil
+	case literal || v.Type == col.Type:
+		return v, dataflow.Errorf(dataflow.ReasonKeyInvalid, "key column %s: %w", col.Name, err)
+	}
+	return v, dataflow.Errorf(dataflow.ReasonKeyInvalid, "key column %s is %s: %w", col.Name, col.Type, err)
+}
+
+// keyBytes is coerce for a key column of BYTEA. A literal is \x and hexadecimal digits; a string may be base64 too, as answers
+// have it. Why not the escape format, which SQL takes: any text is one, so that a key in the wrong form would be another key,
+// and a read would find nothing and not say why.
+func keyBytes(col dataflow.Column, v dataflow.Value) (dataflow.Value, error) {
+	const hexHint = `write the key in hexadecimal: \x00ff`
+	if (v.Type == dataflow.TypeUnknown || v.Type == dataflow.TypeText) && strings.HasPrefix(v.Str, `\x`) {
+		out, err := expr.ParseValue(dataflow.TypeBytea, v.Str)
 		if err != nil {
-			return v, dataflow.Errorf(dataflow.ReasonKeyInvalid, "key column %s: %w", col.Name, err)
+			return v, dataflow.Errorf(dataflow.ReasonKeyInvalid, "key column %s: %w", col.Name, err).WithHint(hexHint)
 		}
 		return out, nil
 	}
-	// Another type: by its text, so that 7 fits a TEXT key and "7" a BIGINT one.
-	out, err := expr.ParseValue(col.Type, expr.FormatValue(v))
-	if err != nil {
-		return v, dataflow.Errorf(dataflow.ReasonKeyInvalid, "key column %s is %s: %w", col.Name, col.Type, err)
+	switch v.Type {
+	case dataflow.TypeUnknown:
+		return v, dataflow.Errorf(dataflow.ReasonKeyInvalid, "key column %s is BYTEA: the text is not \\x and hexadecimal digits", col.Name).WithHint(hexHint)
+	case dataflow.TypeText:
+		b, err := base64.StdEncoding.Strict().DecodeString(v.Str)
+		if err == nil && !strings.ContainsAny(v.Str, "\r\n") { // which the decoder skips
+			return dataflow.Value{Type: dataflow.TypeBytea, Str: string(b)}, nil
+		}
 	}
-	return out, nil
+	return v, dataflow.Errorf(dataflow.ReasonKeyInvalid, "key column %s is BYTEA: the value is neither base64 nor \\x and hexadecimal digits", col.Name).
+		WithHint(`write the key as the string "AP8=" (base64) or "\\x00ff" (hexadecimal)`)
 }
 
 // encodeKey checks a whole key against the table's key columns and encodes it.

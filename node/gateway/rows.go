@@ -118,13 +118,13 @@ func (g *Gateway) batchGet(w http.ResponseWriter, r *http.Request, path map[stri
 	writeAnswer(w, appendRows([]byte(`{"rows":`), m.GetRows()), m.GetCut())
 }
 
-// keyPart turns a JSON value into a key part: a string is parsed as the column's type, a number is exact.
+// keyPart turns a JSON value into a key part: a string is read as the column's type is written in JSON, a number is exact.
 func keyPart(v any) (*weirv1.Value, bool) {
 	switch v := v.(type) {
 	case nil:
 		return &weirv1.Value{}, true
 	case string:
-		return literal(v), true
+		return &weirv1.Value{Kind: &weirv1.Value_Text{Text: v}}, true
 	case json.Number:
 		return &weirv1.Value{Kind: &weirv1.Value_Numeric{Numeric: v.String()}}, true
 	case bool:

@@ -567,6 +567,7 @@ type Value_Double struct {
 }
 
 type Value_Text struct {
+	// A string, as in JSON: for a column of another type its text; for a BYTEA column base64, or \x and hexadecimal digits.
 	Text string `protobuf:"bytes,4,opt,name=text,proto3,oneof"`
 }
 
@@ -581,7 +582,7 @@ type Value_Numeric struct {
 }
 
 type Value_Literal struct {
-	// Text that the server parses as the column's type, as in a URL or on a command line.
+	// Text that the server parses as the column's type, as in a URL or on a command line: a BYTEA is \x and hexadecimal digits.
 	Literal string `protobuf:"bytes,7,opt,name=literal,proto3,oneof"`
 }
 
