@@ -12,6 +12,7 @@ import (
 	"github.com/weirdb/weir/node/leader"
 	"github.com/weirdb/weir/node/worker"
 	"github.com/weirdb/weir/raftlog/meta"
+	"github.com/weirdb/weir/statequery"
 )
 
 // metrics are the figures that do not belong to one call of the API. Their names are an interface: they do not change
@@ -60,6 +61,7 @@ type gauges struct {
 	shards []*worker.Shard
 	disk   *diskSpace
 	memory *state.Budget
+	reads  *statequery.Engine
 	now    func() time.Time
 
 	cut, cutTime, behind, state, skipped     *prometheus.Desc
@@ -70,14 +72,15 @@ type gauges struct {
 	memoryUsed, memoryLimit                  *prometheus.Desc
 	evicted, lookedUp                        *prometheus.Desc
 	diskFree                                 *prometheus.Desc
+	watches, watchBytes, watchesLagged       *prometheus.Desc
 }
 
-func newGauges(m *meta.Log, w *worker.Worker, shards []*worker.Shard, disk *diskSpace, memory *state.Budget) *gauges {
+func newGauges(m *meta.Log, w *worker.Worker, shards []*worker.Shard, disk *diskSpace, memory *state.Budget, reads *statequery.Engine) *gauges {
 	d := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
 	return &gauges{
-		meta: m, worker: w, shards: shards, disk: disk, memory: memory, now: time.Now,
+		meta: m, worker: w, shards: shards, disk: disk, memory: memory, reads: reads, now: time.Now,
 		cut:             d("weir_checkpoint_last_committed_id", "Newest committed cut.", "pipeline"),
 		cutTime:         d("weir_checkpoint_last_committed_timestamp_seconds", "When the newest cut was committed.", "pipeline"),
 		behind:          d("weir_pipeline_behind_rows", "Acknowledged rows that the newest cut does not cover.", "pipeline"),
@@ -97,6 +100,9 @@ func newGauges(m *meta.Log, w *worker.Worker, shards []*worker.Shard, disk *disk
 		evicted:         d("weir_memory_evicted_keys_total", "Keys that live tables gave up for want of memory."),
 		lookedUp:        d("weir_memory_looked_up_keys_total", "Keys that tasks looked up in the newest cut, because the live tables did not hold them."),
 		diskFree:        d("weir_disk_free_bytes", "Free bytes of the data directory's disk, absent when the file system does not tell."),
+		watches:         d("weir_watches", "Watches that are open."),
+		watchBytes:      d("weir_watch_bytes", "Memory of what is kept for watches (--watch-memory), about."),
+		watchesLagged:   d("weir_watches_lagged_total", "Watches that were cut off because they took their changes too slowly (WATCH_LAGGED)."),
 		liveBytes:       d("weir_live_bytes", "Memory of the live tables.", "pipeline"),
 	}
 }
@@ -118,6 +124,10 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(g.evicted, prometheus.CounterValue, float64(g.memory.Evicted()))
 		ch <- prometheus.MustNewConstMetric(g.lookedUp, prometheus.CounterValue, float64(g.memory.LookedUp()))
 	}
+	watches := g.reads.WatchStats()
+	put(g.watches, float64(watches.Open))
+	put(g.watchBytes, float64(watches.Bytes))
+	ch <- prometheus.MustNewConstMetric(g.watchesLagged, prometheus.CounterValue, float64(watches.Lagged))
 	st := g.meta.State()
 	for _, p := range st.PipelineList() {
 		c := p.Newest()

@@ -97,14 +97,14 @@ func (n *Node) assemble() error {
 	n.worker = worker.New(worker.Config{Shards: st.shards, Memory: n.memory, Meta: st.meta, Catalog: cat, Merge: cfg.Tuning.Merge, RetentionEvery: cfg.Tuning.RetentionEvery, Source: cfg.Source, Phases: n.phases, Logger: cfg.Logger})
 	n.leader = leader.New(leader.Config{Node: cfg.NodeID, Meta: st.meta, Worker: n.worker, Metrics: figures, Phases: n.phases, Logger: cfg.Logger})
 	n.disk = newDiskSpace(&cfg)
-	if err := registry.Register(newGauges(st.meta, n.worker, st.shards, n.disk, n.memory)); err != nil {
-		return err
-	}
 	sources := service.QuerySources{Meta: st.meta, Cat: cat, Worker: n.worker, Shards: st.shards}
 	n.queries = statequery.New(statequery.Config{
 		Node: cfg.NodeID, Group: group, Shards: len(st.shards), Catalog: sources, Store: sources, Streams: sources, Leases: sources,
 		TotalBytes: cfg.QueryMemoryBytes, MaxTime: cfg.Tuning.QueryTime, WatchBytes: cfg.WatchMemoryBytes, WatchRetained: cfg.WatchRetained,
 	})
+	if err := registry.Register(newGauges(st.meta, n.worker, st.shards, n.disk, n.memory, n.queries)); err != nil {
+		return err
+	}
 	svc := service.New(service.Config{
 		Node: cfg.NodeID, Group: group, Meta: st.meta, Catalog: cat, Worker: n.worker, Shards: st.shards, Leader: n.leader,
 		Queries: n.queries, MetaStatus: n.metaStatus, DiskRoom: n.disk.Room, StartedAt: time.Now().UnixMicro(), AllowFaults: cfg.FaultInjection, Phases: n.phases, Logger: cfg.Logger,

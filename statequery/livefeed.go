@@ -34,7 +34,7 @@ type liveFeed struct {
 		bytes       int64       // of sets
 		limit       int64       // of bytes, and of sentBytes
 		bases       []*liveBase // oldest first; at most maxLiveBases
-		waiting     bool        // somebody waits for a base
+		waiting     bool        // somebody waits for a base or a cut
 		changed     chan struct{}
 		err         error // why the follower has ended
 	}
@@ -42,10 +42,13 @@ type liveFeed struct {
 
 // liveSet is what the follower says at one moment. It is immutable.
 type liveSet struct {
-	parts      []*changePart
-	bytes      int64
-	cut        dataflow.Cut // as a live read would say
-	rolledBack bool         // the incarnation before has ended; parts correct what it had not committed
+	parts []*changePart
+	// corrections is how many of the parts are of what was committed or taken back. The others, of what the tasks have changed
+	// since, may have the same keys once more.
+	corrections int
+	bytes       int64
+	cut         dataflow.Cut // as a live read would say
+	rolledBack  bool         // the incarnation before has ended; parts correct what it had not committed
 }
 
 // maxLiveSets bounds how far a watcher may be behind, about a minute and a half, before it is brought up to date by a
@@ -104,34 +107,26 @@ func (f *liveFeed) look(ctx context.Context, p *Pipeline) error {
 	l := &liveLook{f: f, e: e, p: p, live: live, changed: make(map[string]sentValue), bytes: f.mu.sentBytes, limit: f.hub.share()}
 	l.base = e.committed(p, p.Newest(), true)
 	defer l.base.close()
-	if newest := p.Newest(); newest.ID > f.mu.cut.ID {
-		err := l.advance(ctx, f.mu.cut)
-		if dataflow.ReasonOf(err) == dataflow.ReasonCheckpointExpired {
-			f.reset(p) // it came too late for the cut: all watchers need a snapshot
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
 	rolledBack := p.Incarnation != f.mu.incarnation || !p.State.Active() && len(f.mu.sent) > 0
-	if rolledBack {
-		if err := l.settle(ctx, nil); err != nil {
-			return err
-		}
+	err := l.correct(ctx, f.mu.cut, rolledBack)
+	corrections := len(l.parts)
+	if err == nil && live != nil {
+		err = l.fresh(ctx)
 	}
-	if live != nil {
-		if err := l.fresh(ctx); err != nil {
-			return err
-		}
+	if dataflow.ReasonOf(err) == dataflow.ReasonCheckpointExpired {
+		f.reset(p) // it came too late for a cut: all watchers need a snapshot
+		return nil
 	}
-	f.say(ctx, l, rolledBack)
+	if err != nil {
+		return err
+	}
+	f.say(ctx, l, corrections, rolledBack)
 	return nil
 }
 
 // say makes the look known. It is called also when nothing has changed: the cut may have.
-func (f *liveFeed) say(ctx context.Context, l *liveLook, rolledBack bool) {
-	set := &liveSet{parts: l.parts, rolledBack: rolledBack}
+func (f *liveFeed) say(ctx context.Context, l *liveLook, corrections int, rolledBack bool) {
+	set := &liveSet{parts: l.parts, corrections: corrections, rolledBack: rolledBack}
 	for _, part := range l.parts {
 		set.bytes += part.bytes
 	}
@@ -154,6 +149,10 @@ func (f *liveFeed) say(ctx context.Context, l *liveLook, rolledBack bool) {
 		}
 	}
 	if len(set.parts) == 0 && !rolledBack {
+		if f.mu.waiting {
+			f.mu.waiting = false
+			f.announceLocked()
+		}
 		return
 	}
 	f.mu.sets, f.mu.bytes = append(f.mu.sets, set), f.mu.bytes+set.bytes
@@ -165,6 +164,17 @@ func (f *liveFeed) say(ctx context.Context, l *liveLook, rolledBack bool) {
 	f.mu.sets, f.mu.first = slices.Delete(f.mu.sets, 0, drop), f.mu.first+uint64(drop)
 	f.dropBasesLocked(func(b *liveBase) bool { return b.next < f.mu.first })
 	f.announceLocked()
+}
+
+// kept returns how many bytes the feed keeps, about.
+func (f *liveFeed) kept() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := f.mu.bytes + f.mu.sentBytes
+	for _, b := range f.mu.bases {
+		n += b.bytes
+	}
+	return n
 }
 
 // nextLocked is the number of the set that is said next.
@@ -239,6 +249,23 @@ func (l *liveLook) tell(keys, before, after [][]byte) error {
 	return err
 }
 
+// correct tells what the newest cut says that watchers were not told, or otherwise.
+func (l *liveLook) correct(ctx context.Context, from *dataflow.CheckpointCommit, rolledBack bool) error {
+	moved := l.base.cut.ID > from.ID
+	if moved {
+		if err := l.advance(ctx, from); err != nil {
+			return err
+		}
+	}
+	switch {
+	case rolledBack:
+		return l.settle(ctx, nil)
+	case moved:
+		return l.settle(ctx, l.live)
+	}
+	return nil
+}
+
 // advance moves on from a cut to the newest: what that has changed and was not told before is told now.
 func (l *liveLook) advance(ctx context.Context, from *dataflow.CheckpointCommit) error {
 	c := l.e.compare(l.p, l.f.table, from, l.base.cut, nil, nil)
@@ -259,7 +286,7 @@ func (l *liveLook) advance(ctx context.Context, from *dataflow.CheckpointCommit)
 			return err
 		}
 	}
-	return l.settle(ctx, l.live)
+	return nil
 }
 
 // settle looks again at all keys that were told of and not committed: it tells their live value, or without tasks what the

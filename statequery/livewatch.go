@@ -71,16 +71,21 @@ func (w *liveWatcher) deliverLive(set *liveSet) error {
 			return err
 		}
 	}
-	out := w.events(false)
-	for _, part := range set.parts {
-		if err := out.part(part); err != nil {
+	for _, parts := range [][]*changePart{set.parts[:set.corrections], set.parts[set.corrections:]} { // each has a key once
+		out := w.events(false)
+		for _, part := range parts {
+			if err := out.part(part); err != nil {
+				return err
+			}
+		}
+		if !out.any {
+			continue
+		}
+		if err := w.send(&dataflow.WatchEvent{Changes: out.pending, Cut: &set.cut}); err != nil {
 			return err
 		}
 	}
-	if !out.any {
-		return nil
-	}
-	return w.send(&dataflow.WatchEvent{Changes: out.pending, Cut: &set.cut})
+	return nil
 }
 
 // liveSnapshot brings the watcher to where the feed is, or was when another snapshot began that is still under way: the rows
@@ -137,7 +142,7 @@ func (w *liveWatcher) joinBase(ctx context.Context) (*liveBase, error) {
 		r := dataflow.ReasonOf(err)
 		if r == dataflow.ReasonCheckpointExpired || r == dataflow.ReasonCheckpointNotFound {
 			w.live.dropBase(b) // who uses it was too slow for the lease
-			err = nil
+			err = w.live.passed(ctx, b.cut)
 		}
 		w.live.leaveBase(b)
 		if err != nil {

@@ -2,6 +2,8 @@ package statequery
 
 import (
 	"context"
+	"maps"
+	"slices"
 
 	"github.com/weirdb/weir/dataflow"
 )
@@ -45,7 +47,33 @@ func (e *Engine) Watch(ctx context.Context, r dataflow.Watch, fn func(*dataflow.
 	if e.watches.ctx.Err() != nil {
 		return errWatchesEnd()
 	}
+	if dataflow.ReasonOf(err) == dataflow.ReasonWatchLagged {
+		e.watches.lagged.Add(1)
+	}
 	return err
+}
+
+// WatchStats are the figures of the watches of a node.
+type WatchStats struct {
+	Open   int    // watches
+	Bytes  int64  // that are kept of changes, about: of what Config.WatchBytes bounds
+	Lagged uint64 // watches that have ended with WATCH_LAGGED, ever
+}
+
+// WatchStats returns the figures of now.
+func (e *Engine) WatchStats() WatchStats {
+	h := e.watches
+	h.mu.Lock()
+	s := WatchStats{Open: h.mu.watchers, Lagged: h.lagged.Load()}
+	feeds, live := slices.Collect(maps.Values(h.mu.feeds)), slices.Collect(maps.Values(h.mu.live))
+	h.mu.Unlock()
+	for _, f := range feeds {
+		s.Bytes += f.kept()
+	}
+	for _, f := range live {
+		s.Bytes += f.kept()
+	}
+	return s
 }
 
 // watcher is one watch of committed cuts. One goroutine uses it.

@@ -228,6 +228,9 @@ func TestAResumeTooOldIsExpiredAndASlowWatcherIsToldSo(t *testing.T) {
 		return nil
 	})
 	refused(t, err, dataflow.ReasonWatchLagged)
+	if s := e.WatchStats(); s.Lagged != 1 || s.Open != 0 {
+		t.Errorf("the figures are %+v", s)
+	}
 	r := watchOf("counts")
 	r.Resume = &dataflow.SessionToken{Group: group, Pipeline: 5, Timeline: 1, Checkpoint: 1}
 	refused(t, e.Watch(t.Context(), r, func(*dataflow.WatchEvent) error { return nil }), dataflow.ReasonCheckpointExpired)

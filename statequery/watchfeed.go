@@ -88,6 +88,13 @@ func (f *feed) add(s *changeSet, now, maxAge, maxBytes int64) {
 	f.mu.changed = make(chan struct{})
 }
 
+// kept returns how many bytes the feed keeps, about.
+func (f *feed) kept() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.mu.bytes
+}
+
 // end tells the watchers why there will be nothing more.
 func (f *feed) end(err error) {
 	f.mu.Lock()

@@ -3,6 +3,7 @@ package statequery
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/weirdb/weir/dataflow"
 )
@@ -16,6 +17,7 @@ type watchHub struct {
 	// pages lets a few watchers at a time read for themselves: snapshots, and comparisons of cuts.
 	pages     chan struct{}
 	followers sync.WaitGroup
+	lagged    atomic.Uint64 // watches that were cut off
 	mu        struct {
 		sync.Mutex
 		feeds    map[feedKey]*feed
