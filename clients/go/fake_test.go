@@ -127,7 +127,7 @@ func (f *fakeServer) append(session *weirv1.ProducerSession, rows *weirv1.ShardR
 	if f.mu.away {
 		return nil, unavailable
 	}
-	b, err := wire.DecodeColumns(wire.Schema(f.stream.GetColumns()), rows.GetBatch(), "batch")
+	b, err := wire.DecodeColumns(context.Background(), wire.Schema(f.stream.GetColumns()), rows.GetBatch(), "batch")
 	if err != nil {
 		return nil, refused(wire.AsError(err))
 	}

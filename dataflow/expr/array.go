@@ -35,12 +35,21 @@ func parseArray(elem dataflow.Type, s string) ([]dataflow.Value, *dataflow.Error
 	if err != nil {
 		return nil, err
 	}
-	out := make([]dataflow.Value, len(texts))
+	out, size := make([]dataflow.Value, len(texts)), 0
 	for i, t := range texts {
 		if t == nil {
 			out[i] = dataflow.NullValue(elem)
-		} else if out[i], err = parseValue(elem, *t); err != nil {
+			continue
+		}
+		if out[i], err = parseValue(elem, *t); err != nil {
 			return nil, err
+		}
+		if elem != dataflow.TypeNumeric {
+			continue
+		}
+		// Few characters may stand for a long number.
+		if size += out[i].Dec.Coeff.BitLen() / 8; size > maxText {
+			return nil, dataflow.Errorf(dataflow.ReasonTooLarge, "an array may have %d bytes", maxText)
 		}
 	}
 	return out, nil

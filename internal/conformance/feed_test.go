@@ -102,7 +102,7 @@ func (f *feeder) send(s *source, rows []string) {
 		f.append(req, len(rows), 0)
 		return
 	}
-	all, err := wire.DecodeJSONRows(s.schema, text)
+	all, err := wire.DecodeJSONRows(context.Background(), s.schema, text)
 	if err != nil {
 		f.t.Fatalf("rows of %s: %v", s.name, err)
 	}

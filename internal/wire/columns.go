@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"math/bits"
 	"unicode/utf8"
@@ -17,8 +18,9 @@ import (
 // DecodeColumns returns the rows of m as a batch that fits schema. The batch shares memory with m, which must not be
 // changed afterwards. field names m in errors, for example "batch" or "shards[1].batch"; "" for none.
 //
-// Errors: ROW_INVALID with a violation per wrong value (at most 20 are listed), TOO_LARGE, REQUEST_INVALID for no rows.
-func DecodeColumns(schema dataflow.Schema, m *weirv1.ColumnBatch, field string) (*batch.Batch, error) {
+// Errors: ROW_INVALID with a violation per wrong value (at most 20 are listed), TOO_LARGE, REQUEST_INVALID for no rows, that
+// of ctx, which is looked at between values that may be slow to read.
+func DecodeColumns(ctx context.Context, schema dataflow.Schema, m *weirv1.ColumnBatch, field string) (*batch.Batch, error) {
 	n := int(m.GetRows())
 	at := field
 	if at != "" {
@@ -47,7 +49,10 @@ func DecodeColumns(schema dataflow.Schema, m *weirv1.ColumnBatch, field string) 
 			d.bad.add(name, "column %s comes twice", schema[i].Name)
 			continue
 		}
-		b.Cols[i] = d.column(name, schema[i], c)
+		b.Cols[i] = d.column(ctx, name, schema[i], c)
+		if d.ended != nil {
+			return nil, d.ended
+		}
 		total += vectorBytes(b.Cols[i])
 	}
 	for i, c := range schema {
@@ -81,11 +86,23 @@ func dataBytes(m *weirv1.ColumnBatch) int {
 type columnDecoder struct {
 	schema dataflow.Schema
 	n      int
+	size   int   // of the values that were read from text, at most what vectorBytes finds
+	ended  error // why the rest is not read
 	bad    violations
 }
 
+// goesOn reports whether to read on after the value of row i, which has size bytes. When not, d.ended says why.
+func (d *columnDecoder) goesOn(ctx context.Context, c dataflow.Column, i, size int) bool {
+	if d.size += size; d.size > dataflow.MaxBatchBytes {
+		d.ended = upToHere(fmt.Sprintf("%srows[%d].%s", d.bad.prefix, i, c.Name))
+	} else {
+		d.ended = ctx.Err()
+	}
+	return d.ended == nil
+}
+
 // column decodes one column. It returns a vector of the right shape also when it has found violations.
-func (d *columnDecoder) column(field string, c dataflow.Column, m *weirv1.ColumnData) *batch.Vector {
+func (d *columnDecoder) column(ctx context.Context, field string, c dataflow.Column, m *weirv1.ColumnData) *batch.Vector {
 	if m.GetValues() == nil {
 		if c.NotNull {
 			d.bad.addCell(0, c.Name, "column %s is NOT NULL", c.Name)
@@ -111,11 +128,11 @@ func (d *columnDecoder) column(field string, c dataflow.Column, m *weirv1.Column
 		if byText(c.Type) {
 			got = c.Type
 		}
-		ok = d.typed(field, c, got, len(vals.Texts.GetLengths())) && d.texts(field, c, v, vals.Texts)
+		ok = d.typed(field, c, got, len(vals.Texts.GetLengths())) && d.texts(ctx, field, c, v, vals.Texts)
 	case *weirv1.ColumnData_Byteas:
 		ok = d.typed(field, c, dataflow.TypeBytea, len(vals.Byteas.GetLengths())) && d.byteas(field, c, v, vals.Byteas)
 	case *weirv1.ColumnData_Numerics:
-		ok = d.typed(field, c, dataflow.TypeNumeric, len(vals.Numerics.GetLengths())) && d.numerics(field, c, v, vals.Numerics)
+		ok = d.typed(field, c, dataflow.TypeNumeric, len(vals.Numerics.GetLengths())) && d.numerics(ctx, field, c, v, vals.Numerics)
 	default:
 		d.bad.add(field, "values of a kind that this server does not know")
 	}
@@ -232,13 +249,13 @@ func (d *columnDecoder) offsets(field string, c dataflow.Column, v *batch.Vector
 	return offs, true
 }
 
-func (d *columnDecoder) texts(field string, c dataflow.Column, v *batch.Vector, m *weirv1.TextValues) bool {
+func (d *columnDecoder) texts(ctx context.Context, field string, c dataflow.Column, v *batch.Vector, m *weirv1.TextValues) bool {
 	offs, ok := d.offsets(field, c, v, m)
 	if !ok {
 		return false
 	}
 	if byText(c.Type) {
-		return d.parsed(c, v, offs, m.GetData())
+		return d.parsed(ctx, c, v, offs, m.GetData())
 	}
 	v.Offs, v.Data = offs, m.GetData()
 	if textsValid(v) {
@@ -262,12 +279,11 @@ func byText(t dataflow.Type) bool {
 }
 
 // parsed reads values that travel as text.
-func (d *columnDecoder) parsed(c dataflow.Column, v *batch.Vector, offs []uint32, data []byte) bool {
+func (d *columnDecoder) parsed(ctx context.Context, c dataflow.Column, v *batch.Vector, offs []uint32, data []byte) bool {
 	nulls := v.Nulls
 	*v = *batch.NewVector(c.Type, d.n)
-	size := 0
 	for i := range d.n {
-		if nulls.Get(i) {
+		if nulls.Get(i) || d.bad.full() && mayGrow(c.Type) {
 			v.AppendNull()
 			continue
 		}
@@ -277,8 +293,7 @@ func (d *columnDecoder) parsed(c dataflow.Column, v *batch.Vector, offs []uint32
 			v.AppendNull()
 			continue
 		}
-		if size += v.RowBytes(i); size > dataflow.MaxBatchBytes {
-			d.bad.addCell(i, c.Name, "the values up to here are over the limit of %d bytes per append", dataflow.MaxBatchBytes)
+		if !d.goesOn(ctx, c, i, v.RowBytes(i)) {
 			return false
 		}
 	}
@@ -335,14 +350,14 @@ func describeBadText(t []byte) string {
 	return ""
 }
 
-func (d *columnDecoder) numerics(field string, c dataflow.Column, v *batch.Vector, m *weirv1.TextValues) bool {
+func (d *columnDecoder) numerics(ctx context.Context, field string, c dataflow.Column, v *batch.Vector, m *weirv1.TextValues) bool {
 	offs, ok := d.offsets(field, c, v, m)
 	if !ok {
 		return false
 	}
 	v.Decs = make([]apd.Decimal, d.n)
 	for i := range d.n {
-		if v.IsNull(i) {
+		if v.IsNull(i) || d.bad.full() {
 			continue
 		}
 		n, msg := parseNumericMod(c.Mod, string(m.GetData()[offs[i]:offs[i+1]]))
@@ -351,6 +366,9 @@ func (d *columnDecoder) numerics(field string, c dataflow.Column, v *batch.Vecto
 			continue
 		}
 		v.Decs[i].Set(n)
+		if !d.goesOn(ctx, c, i, v.RowBytes(i)) {
+			return false
+		}
 	}
 	return true
 }
@@ -378,6 +396,15 @@ func vectorBytes(v *batch.Vector) int {
 		return n
 	}
 	return 8 * v.Len()
+}
+
+// BatchBytes is what the rows of b take by the measure of MaxBatchBytes.
+func BatchBytes(b *batch.Batch) int {
+	total := 0
+	for _, v := range b.Cols {
+		total += vectorBytes(v)
+	}
+	return total
 }
 
 // checkRows refuses rows over MaxRowBytes. Only a batch that large in all can have one.

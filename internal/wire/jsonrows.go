@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"fmt"
 	"math"
@@ -18,8 +19,11 @@ const MaxJSONBytes = 2 * dataflow.MaxBatchBytes
 // (NDJSON), or one array of objects. A column that an object leaves out is NULL. BIGINT and NUMERIC may be numbers or
 // strings, TIMESTAMPTZ, DATE and INTERVAL are strings, BYTEA is base64, JSONB any value, an array an array; DOUBLE also takes "NaN", "Infinity" and "-Infinity".
 //
-// Errors: ROW_INVALID with a violation per wrong value, TOO_LARGE, REQUEST_INVALID for no rows.
-func DecodeJSONRows(schema dataflow.Schema, text []byte) (*batch.Batch, error) {
+// Text may be far smaller than what it stands for, and quick to send and slow to read (1e130000): reading ends at the first
+// row beyond MaxBatchBytes, and between two rows when ctx does.
+//
+// Errors: ROW_INVALID with a violation per wrong value, TOO_LARGE, REQUEST_INVALID for no rows, that of ctx.
+func DecodeJSONRows(ctx context.Context, schema dataflow.Schema, text []byte) (*batch.Batch, error) {
 	if len(text) > MaxJSONBytes {
 		return nil, tooLarge("rows", "%d bytes of JSON are over the limit of %d per append", len(text), MaxJSONBytes)
 	}
@@ -50,12 +54,18 @@ func DecodeJSONRows(schema dataflow.Schema, text []byte) (*batch.Batch, error) {
 				}
 			}
 		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		if d.n == dataflow.MaxBatchRows {
 			return nil, tooLarge("rows", "more than %d rows in one append", dataflow.MaxBatchRows)
 		}
 		if !d.object(s) {
 			break
 		}
+	}
+	if d.size > dataflow.MaxBatchBytes {
+		return nil, upToHere(fmt.Sprintf("rows[%d]", d.n))
 	}
 	if array && s.err == nil {
 		if s.space(); s.i < len(s.b) {
@@ -81,7 +91,7 @@ type jsonDecoder struct {
 	cols   []*batch.Vector
 	seen   []int // the row in which a column was last set, plus 1
 	n      int   // complete rows
-	size   int   // of values that may be larger than their text
+	size   int   // of the values, without what is fixed per row: at most what vectorBytes finds
 	bad    violations
 }
 
@@ -135,7 +145,6 @@ func (d *jsonDecoder) object(s *jsonScanner) bool {
 			d.set(col, kind, text, s.b[from:s.i])
 		}
 		if d.size > dataflow.MaxBatchBytes {
-			d.bad.addRow(d.n, "the rows up to here are over the limit of %d bytes per append", dataflow.MaxBatchBytes)
 			return false
 		}
 	}
@@ -166,26 +175,39 @@ func (d *jsonDecoder) set(col int, kind jsonKind, text, raw []byte) {
 		v.AppendNull()
 		return
 	}
+	if d.bad.full() && mayGrow(c.Type) {
+		v.AppendNull()
+		return
+	}
 	if msg := appendJSON(c, v, kind, text, raw); msg != "" {
 		d.bad.addCell(d.n, c.Name, "%s", msg)
 		v.AppendNull()
 		return
 	}
-	if c.Type == dataflow.TypeJSONB || c.Type.Form() == dataflow.FormList {
+	switch c.Type.Form() {
+	case dataflow.FormBytes, dataflow.FormDecimal, dataflow.FormList:
 		d.size += v.RowBytes(d.n)
 	}
 }
 
 func (d *jsonDecoder) finish() (*batch.Batch, error) {
 	b := &batch.Batch{Schema: d.schema, N: d.n, Cols: d.cols}
-	total := 0
-	for _, v := range b.Cols {
-		total += vectorBytes(v)
-	}
+	total := BatchBytes(b)
 	if total > dataflow.MaxBatchBytes {
 		return nil, tooLarge("rows", "rows of %d bytes are over the limit of %d per append", total, dataflow.MaxBatchBytes)
 	}
 	return b, checkRows(b, total)
+}
+
+// mayGrow reports whether the text of a value may stand for far more than it is long. Such a value is not read any more when
+// as many violations are known as are listed: those that do not fit weigh nothing, so that MaxBatchBytes does not end them.
+func mayGrow(t dataflow.Type) bool {
+	return t == dataflow.TypeJSONB || t.Form() == dataflow.FormDecimal || t.Form() == dataflow.FormList
+}
+
+// upToHere is the refusal of an append of which the value or row at field is the first beyond MaxBatchBytes.
+func upToHere(field string) error {
+	return tooLarge(field, "the rows up to %s are over the limit of %d bytes per append", field, dataflow.MaxBatchBytes)
 }
 
 // appendJSON appends a value that is not null. It returns what is wrong with it, having appended nothing then.

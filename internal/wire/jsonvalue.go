@@ -35,7 +35,7 @@ func appendJSONList(v *batch.Vector, kind jsonKind, text, raw []byte) string {
 	// A vector of its own first: what fails must leave nothing behind.
 	elem := dataflow.Column{Type: v.Type.Elem()}
 	elems := batch.NewVector(elem.Type, 0)
-	s := &jsonScanner{b: raw, i: 1}
+	s, size := &jsonScanner{b: raw, i: 1}, 0
 	for s.space() != ']' {
 		if elems.Len() > 0 && !s.expect(',') {
 			return s.err.Error()
@@ -50,6 +50,9 @@ func appendJSONList(v *batch.Vector, kind jsonKind, text, raw []byte) string {
 			elems.AppendNull()
 		} else if msg := appendJSON(elem, elems, kind, text, s.b[from:s.i]); msg != "" {
 			return fmt.Sprintf("element %d: %s", elems.Len()+1, msg)
+		}
+		if size += elems.RowBytes(elems.Len() - 1); size > dataflow.MaxRowBytes {
+			return fmt.Sprintf("an array may have %d bytes", dataflow.MaxRowBytes)
 		}
 	}
 	for i := range elems.Len() {

@@ -1,6 +1,7 @@
 package wire_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/weirdb/weir/dataflow"
@@ -20,11 +21,11 @@ const newerRows = `{"j":{"b":1,"a":[1e2,null]},"n":1.005,"b":"AP8=","d":"2026-11
 {}`
 
 func TestRowsOfTheNewerTypesComeBackThroughColumns(t *testing.T) {
-	b, err := wire.DecodeJSONRows(newerTypes, []byte(newerRows))
+	b, err := wire.DecodeJSONRows(context.Background(), newerTypes, []byte(newerRows))
 	if err != nil {
 		t.Fatal(err)
 	}
-	back, err := wire.DecodeColumns(newerTypes, wire.EncodeColumns(b, 0, b.N), "")
+	back, err := wire.DecodeColumns(context.Background(), newerTypes, wire.EncodeColumns(b, 0, b.N), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +51,7 @@ func TestRowsOfTheNewerTypesComeBackThroughColumns(t *testing.T) {
 func TestWrongValuesOfTheNewerTypesAreNamed(t *testing.T) {
 	for _, row := range []string{`{"j":[1,}`, `{"j":{"a":"\u0000"}}`, `{"j":[1e200000]}`, `{"n":12345.67}`, `{"b":"?"}`, `{"b":1}`, `{"d":"2026-02-30"}`, `{"d":1}`,
 		`{"i":"soon"}`, `{"i":5}`, `{"t":[1]}`, `{"t":"x"}`, `{"t":{}}`, `{"l":[1,"x"]}`, `{"l":[1,2`, `{"l":[[1]]}`} {
-		if _, err := wire.DecodeJSONRows(newerTypes, []byte(row)); dataflow.ReasonOf(err) != dataflow.ReasonRowInvalid {
+		if _, err := wire.DecodeJSONRows(context.Background(), newerTypes, []byte(row)); dataflow.ReasonOf(err) != dataflow.ReasonRowInvalid {
 			t.Errorf("%s: %v", row, err)
 		}
 	}
@@ -62,7 +63,7 @@ func TestShortNumbersCannotFillAnAppend(t *testing.T) {
 	for range 1000 { // 43 kB that stand for 520 MB
 		text = append(text, row...)
 	}
-	if _, err := wire.DecodeJSONRows(newerTypes, text); err == nil {
+	if _, err := wire.DecodeJSONRows(context.Background(), newerTypes, text); err == nil {
 		t.Fatal("taken")
 	}
 }

@@ -76,7 +76,7 @@ func TestColumnsComeBackAsTheyWereSent(t *testing.T) {
 		if err := proto.Unmarshal(data, &m); err != nil {
 			t.Fatal(err)
 		}
-		got, err := wire.DecodeColumns(everything, &m, "batch")
+		got, err := wire.DecodeColumns(context.Background(), everything, &m, "batch")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,7 +113,7 @@ func TestJSONRowsComeBackAsTheyWereSent(t *testing.T) {
 		if array {
 			text = append(append([]byte("\xef\xbb\xbf["), text...), ']')
 		}
-		got, err := wire.DecodeJSONRows(everything, text)
+		got, err := wire.DecodeJSONRows(context.Background(), everything, text)
 		if err != nil {
 			t.Fatalf("%v\n%s", err, text)
 		}
@@ -165,7 +165,7 @@ func TestBadJSONRowsAreRefusedByRowAndColumn(t *testing.T) {
 		{deep, "rows[0]", "expected '{'"},
 		{`"text"`, "rows[0]", "expected '{'"},
 	} {
-		b, err := wire.DecodeJSONRows(everything, []byte(c.text))
+		b, err := wire.DecodeJSONRows(context.Background(), everything, []byte(c.text))
 		var e *dataflow.Error
 		if !errors.As(err, &e) {
 			t.Errorf("%.60s: got %v, %v", c.text, b, err)
@@ -192,17 +192,17 @@ func TestLimitsOfJSONRowsAreNamed(t *testing.T) {
 		"rows":  strings.Repeat("{}", dataflow.MaxBatchRows+1),
 		"json":  strings.Repeat(" ", wire.MaxJSONBytes+1),
 	} {
-		if _, err := wire.DecodeJSONRows(text, []byte(c)); dataflow.ReasonOf(err) != dataflow.ReasonTooLarge {
+		if _, err := wire.DecodeJSONRows(context.Background(), text, []byte(c)); dataflow.ReasonOf(err) != dataflow.ReasonTooLarge {
 			t.Errorf("%s: got %v, want TOO_LARGE", name, err)
 		}
 	}
-	if _, err := wire.DecodeJSONRows(text, []byte(row(dataflow.MaxRowBytes))); err != nil {
+	if _, err := wire.DecodeJSONRows(context.Background(), text, []byte(row(dataflow.MaxRowBytes))); err != nil {
 		t.Errorf("a row at the limit is refused: %v", err)
 	}
 }
 
 func TestAtMostTwentyViolationsAreListed(t *testing.T) {
-	_, err := wire.DecodeJSONRows(everything, []byte(strings.Repeat(`{"id":"x","no":1}`, 500)))
+	_, err := wire.DecodeJSONRows(context.Background(), everything, []byte(strings.Repeat(`{"id":"x","no":1}`, 500)))
 	var e *dataflow.Error
 	if !errors.As(err, &e) || len(e.Violations) != 20 || !strings.Contains(e.Message, "980 more") && !strings.Contains(e.Message, "999 more") {
 		t.Fatalf("got %v", err)
@@ -245,7 +245,7 @@ func TestBadColumnsAreRefusedByRowAndColumn(t *testing.T) {
 		"numeric":      {&weirv1.ColumnBatch{Rows: 2, Columns: []*weirv1.ColumnData{id, {Name: "d", Values: &weirv1.ColumnData_Numerics{Numerics: texts("1x", 1, 1)}}}}, "batch.rows[1].d", "invalid input syntax"},
 		"numeric bomb": {&weirv1.ColumnBatch{Rows: 2, Columns: []*weirv1.ColumnData{id, {Name: "d", Values: &weirv1.ColumnData_Numerics{Numerics: texts("11e999999999", 1, 11)}}}}, "batch.rows[1].d", "overflow"},
 	} {
-		b, err := wire.DecodeColumns(everything, c.m, "batch")
+		b, err := wire.DecodeColumns(context.Background(), everything, c.m, "batch")
 		var e *dataflow.Error
 		if !errors.As(err, &e) || !strings.Contains(e.Message, c.why) {
 			t.Errorf("%s: got %v, %v; want something with %q", name, b, err, c.why)
@@ -255,23 +255,23 @@ func TestBadColumnsAreRefusedByRowAndColumn(t *testing.T) {
 			t.Errorf("%s: got %v, want %s", name, e.Violations, c.field)
 		}
 	}
-	if _, err := wire.DecodeColumns(everything, &weirv1.ColumnBatch{Rows: math.MaxUint32}, ""); dataflow.ReasonOf(err) != dataflow.ReasonTooLarge {
+	if _, err := wire.DecodeColumns(context.Background(), everything, &weirv1.ColumnBatch{Rows: math.MaxUint32}, ""); dataflow.ReasonOf(err) != dataflow.ReasonTooLarge {
 		t.Errorf("got %v, want TOO_LARGE", err)
 	}
 	big := &weirv1.ColumnBatch{Rows: 2, Columns: []*weirv1.ColumnData{id, {Name: "s", Values: &weirv1.ColumnData_Texts{
 		Texts: texts(strings.Repeat("x", dataflow.MaxRowBytes+1), dataflow.MaxRowBytes+1, 0)}}}}
-	if _, err := wire.DecodeColumns(everything, big, ""); dataflow.ReasonOf(err) != dataflow.ReasonTooLarge {
+	if _, err := wire.DecodeColumns(context.Background(), everything, big, ""); dataflow.ReasonOf(err) != dataflow.ReasonTooLarge {
 		t.Errorf("got %v, want TOO_LARGE", err)
 	}
 	huge := &weirv1.ColumnBatch{Rows: 1, Columns: []*weirv1.ColumnData{{Name: "d", Values: &weirv1.ColumnData_Texts{
 		Texts: &weirv1.TextValues{Data: make([]byte, 2*dataflow.MaxBatchBytes), Lengths: []uint32{2 * dataflow.MaxBatchBytes}}}}}}
-	if _, err := wire.DecodeColumns(everything, huge, ""); dataflow.ReasonOf(err) != dataflow.ReasonTooLarge {
+	if _, err := wire.DecodeColumns(context.Background(), everything, huge, ""); dataflow.ReasonOf(err) != dataflow.ReasonTooLarge {
 		t.Errorf("one column over the limit: %v", err)
 	}
 }
 
 func TestValuesOfNullRowsAreDropped(t *testing.T) {
-	b, err := wire.DecodeColumns(dataflow.Schema{{Name: "n", Type: dataflow.TypeBigInt}},
+	b, err := wire.DecodeColumns(context.Background(), dataflow.Schema{{Name: "n", Type: dataflow.TypeBigInt}},
 		&weirv1.ColumnBatch{Rows: 2, Columns: []*weirv1.ColumnData{{Name: "n", Nulls: []byte{1}, Values: i64(7, 8)}}}, "")
 	if err != nil || !reflect.DeepEqual(b.Cols[0].Ints, []int64{0, 8}) || !b.Cols[0].IsNull(0) {
 		t.Fatalf("got %+v, %v", b, err)
@@ -293,14 +293,14 @@ func FuzzDecodeColumns(f *testing.F) {
 		if proto.Unmarshal(data, &m) != nil {
 			return
 		}
-		got, err := wire.DecodeColumns(everything, &m, "batch")
+		got, err := wire.DecodeColumns(context.Background(), everything, &m, "batch")
 		if err != nil {
 			if dataflow.ReasonOf(err) == dataflow.ReasonInternal {
 				t.Fatalf("untyped: %v", err)
 			}
 			return
 		}
-		back, err := wire.DecodeColumns(everything, wire.EncodeColumns(got, 0, got.N), "")
+		back, err := wire.DecodeColumns(context.Background(), everything, wire.EncodeColumns(got, 0, got.N), "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -316,7 +316,7 @@ func FuzzDecodeJSONRows(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		b, err := wire.DecodeJSONRows(everything, data)
+		b, err := wire.DecodeJSONRows(context.Background(), everything, data)
 		if err != nil {
 			if dataflow.ReasonOf(err) == dataflow.ReasonInternal {
 				t.Fatalf("untyped: %v", err)
@@ -330,7 +330,7 @@ func FuzzDecodeJSONRows(f *testing.F) {
 			}
 			text = append(text, row...)
 		}
-		back, err := wire.DecodeJSONRows(everything, text)
+		back, err := wire.DecodeJSONRows(context.Background(), everything, text)
 		if err != nil {
 			t.Fatalf("%v\n%s", err, text)
 		}
@@ -470,7 +470,7 @@ func BenchmarkDecodeColumns(b *testing.B) {
 	m := wire.EncodeColumns(rows, 0, rows.N)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := wire.DecodeColumns(rows.Schema, m, ""); err != nil {
+		if _, err := wire.DecodeColumns(context.Background(), rows.Schema, m, ""); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -483,7 +483,7 @@ func BenchmarkDecodeJSONRows(b *testing.B) {
 	b.SetBytes(int64(len(text)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := wire.DecodeJSONRows(rows.Schema, text); err != nil {
+		if _, err := wire.DecodeJSONRows(context.Background(), rows.Schema, text); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -163,6 +164,7 @@ func TestBadAppendsAreRefusedWholeAndTheServerGoesOn(t *testing.T) {
 	rows := func(sh uint32, first uint64) *weirv1.ShardRows {
 		return &weirv1.ShardRows{Shard: sh, FirstSeq: first, Batch: lines("a")}
 	}
+	half := slices.Repeat([]string{strings.Repeat("x", dataflow.MaxBatchBytes/16)}, 8) // of what one append may have, and a little
 	for name, c := range map[string]struct {
 		r      *weirv1.AppendRequest
 		reason dataflow.Reason
@@ -192,6 +194,8 @@ func TestBadAppendsAreRefusedWholeAndTheServerGoesOn(t *testing.T) {
 		"key and numbers": {&weirv1.AppendRequest{Stream: "lines", Producer: p, Shards: []*weirv1.ShardRows{rows(0, 1)}, IdempotencyKey: "k"}, dataflow.ReasonRequestInvalid, "idempotency_key"},
 		"shard's rows": {&weirv1.AppendRequest{Stream: "lines", Producer: p, Shards: []*weirv1.ShardRows{{Shard: 0, FirstSeq: 1, Batch: lines("a", "b\xff")}}},
 			dataflow.ReasonRowInvalid, "shards[0].batch.rows[1].line"},
+		"shards that are too large together": {&weirv1.AppendRequest{Stream: "lines", Producer: p, Shards: []*weirv1.ShardRows{
+			{Shard: 0, FirstSeq: 1, Batch: lines(half...)}, {Shard: 1, FirstSeq: 1, Batch: lines(half...)}}}, dataflow.ReasonTooLarge, "shards: rows of more than 8388608"},
 		"too many rows": {&weirv1.AppendRequest{Stream: "lines", Batch: &weirv1.ColumnBatch{Rows: dataflow.MaxBatchRows + 1}}, dataflow.ReasonTooLarge, "limit"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -145,7 +145,7 @@ func (c *appendCall) begin(ctx context.Context, r *weirv1.AppendRequest) inFligh
 	if f.stream, f.err = c.stream(ctx, r.GetStream()); f.err != nil {
 		return f
 	}
-	a, err := decodeAppend(f.stream, r)
+	a, err := decodeAppend(ctx, f.stream, r)
 	if err != nil {
 		f.err = err
 		return f

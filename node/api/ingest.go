@@ -46,7 +46,7 @@ func (s *ingestService) Append(ctx context.Context, r *weirv1.AppendRequest) (*w
 	if err != nil {
 		return nil, err
 	}
-	a, err := decodeAppend(st, r)
+	a, err := decodeAppend(ctx, st, r)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +122,7 @@ func columnBytes(b *weirv1.ColumnBatch) int64 {
 }
 
 // decodeAppend checks a request against its stream and returns it in Go terms.
-func decodeAppend(st *Stream, r *weirv1.AppendRequest) (Append, error) {
+func decodeAppend(ctx context.Context, st *Stream, r *weirv1.AppendRequest) (Append, error) {
 	if st.Sealed {
 		return Append{}, dataflow.Errorf(dataflow.ReasonStreamSealed, "stream %s is sealed", st.Name).WithMeta("stream", st.Name)
 	}
@@ -141,7 +141,7 @@ func decodeAppend(st *Stream, r *weirv1.AppendRequest) (Append, error) {
 			WithHint("set producer and shards, or batch, or json_rows")
 	}
 	if r.GetProducer() != nil || len(r.GetShards()) > 0 {
-		return decodeNumbered(st, r)
+		return decodeNumbered(ctx, st, r)
 	}
 	a := Append{Stream: st, IdempotencyKey: r.GetIdempotencyKey()}
 	if len(a.IdempotencyKey) > maxNameBytes {
@@ -149,15 +149,15 @@ func decodeAppend(st *Stream, r *weirv1.AppendRequest) (Append, error) {
 	}
 	var err error
 	if r.GetBatch() != nil {
-		a.Rows, err = wire.DecodeColumns(st.Schema, r.GetBatch(), "batch")
+		a.Rows, err = wire.DecodeColumns(ctx, st.Schema, r.GetBatch(), "batch")
 	} else {
-		a.Rows, err = wire.DecodeJSONRows(st.Schema, r.GetJsonRows())
+		a.Rows, err = wire.DecodeJSONRows(ctx, st.Schema, r.GetJsonRows())
 	}
 	return a, err
 }
 
 // decodeNumbered checks a producer's append (P8).
-func decodeNumbered(st *Stream, r *weirv1.AppendRequest) (Append, error) {
+func decodeNumbered(ctx context.Context, st *Stream, r *weirv1.AppendRequest) (Append, error) {
 	p := r.GetProducer()
 	switch {
 	case p == nil:
@@ -173,7 +173,7 @@ func decodeNumbered(st *Stream, r *weirv1.AppendRequest) (Append, error) {
 		return Append{}, err
 	}
 	a := Append{Stream: st, Producer: p.GetName(), Epoch: dataflow.ProducerEpoch(p.GetEpoch()), Shards: make([]ShardRows, 0, len(r.GetShards()))}
-	seen, rows := make(map[uint32]bool, len(r.GetShards())), 0
+	seen, rows, size := make(map[uint32]bool, len(r.GetShards())), 0, 0
 	for i, sh := range r.GetShards() {
 		field := fmt.Sprintf("shards[%d]", i)
 		switch n := uint64(sh.GetBatch().GetRows()); {
@@ -187,12 +187,15 @@ func decodeNumbered(st *Stream, r *weirv1.AppendRequest) (Append, error) {
 			return Append{}, invalid(field+".first_seq", "%d + %d rows is past the largest number", sh.GetFirstSeq(), n)
 		}
 		seen[sh.GetShard()] = true
-		b, err := wire.DecodeColumns(st.Schema, sh.GetBatch(), field+".batch")
+		b, err := wire.DecodeColumns(ctx, st.Schema, sh.GetBatch(), field+".batch")
 		if err != nil {
 			return Append{}, err
 		}
 		if rows += b.N; rows > dataflow.MaxBatchRows {
 			return Append{}, wrong(dataflow.ReasonTooLarge, "shards", "more than %d rows in one append", dataflow.MaxBatchRows)
+		}
+		if size += wire.BatchBytes(b); size > dataflow.MaxBatchBytes {
+			return Append{}, wrong(dataflow.ReasonTooLarge, "shards", "rows of more than %d bytes in one append", dataflow.MaxBatchBytes)
 		}
 		a.Shards = append(a.Shards, ShardRows{Shard: dataflow.ShardID(sh.GetShard()), First: dataflow.Seq(sh.GetFirstSeq()), Rows: b})
 	}

@@ -85,7 +85,7 @@ func (r *csvReader) Next() (*batch.Batch, error) {
 		if err != nil {
 			return endWith(b, err, &r.ended)
 		}
-		size += len(r.rec.data)
+		size += max(len(r.rec.data), b.RowBytes(b.N-1)) // few characters may stand for a long number
 	}
 	return b, nil
 }

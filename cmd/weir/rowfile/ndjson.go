@@ -2,6 +2,7 @@ package rowfile
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -26,7 +27,7 @@ func (r *jsonReader) Next() (*batch.Batch, error) {
 		if len(lines) == 0 {
 			continue
 		}
-		b, err := wire.DecodeJSONRows(r.schema, text)
+		b, err := wire.DecodeJSONRows(context.Background(), r.schema, text)
 		if err == nil && b.N == len(lines) {
 			return b, nil
 		}
@@ -59,7 +60,7 @@ func (r *jsonReader) gather() (text []byte, lines []int, err error) {
 func (r *jsonReader) oneByOne(text []byte, lines []int) (*batch.Batch, error) {
 	good := batch.NewBatch(r.schema)
 	for i, line := range bytes.Split(bytes.TrimSuffix(text, []byte("\n")), []byte("\n")) {
-		b, err := wire.DecodeJSONRows(r.schema, line)
+		b, err := wire.DecodeJSONRows(context.Background(), r.schema, line)
 		if err == nil && b.N != 1 {
 			err = fmt.Errorf("%d objects on one line; NDJSON has one", b.N)
 		}

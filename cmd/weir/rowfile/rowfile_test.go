@@ -173,3 +173,18 @@ func FuzzReaders(f *testing.F) {
 		}
 	})
 }
+
+func TestBatchesOfShortTextsOfLongNumbersAreBounded(t *testing.T) {
+	schema := dataflow.Schema{{Name: "n", Type: dataflow.TypeNumeric}}
+	r, err := Open(strings.NewReader("n\n"+strings.Repeat("1e131071\n", batchRows)), Config{Format: CSV, Schema: schema})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := r.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if size := b.RowBytes(0) * b.N; size > 2*batchBytes {
+		t.Errorf("a batch of %d rows, %d bytes", b.N, size)
+	}
+}
