@@ -2,6 +2,7 @@ package plan_test
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -42,6 +43,32 @@ func TestDocumentedExamplesPlan(t *testing.T) {
 	for _, o := range options {
 		if !strings.Contains(text, "| `"+o.Name+"` |") {
 			t.Errorf("docs/sql.md does not describe option %s", o.Name)
+		}
+	}
+}
+
+func TestTheTypesThatMinAndMaxAreDocumentedToTakeAreThoseThatTheyTake(t *testing.T) {
+	data, err := os.ReadFile("../../docs/sql.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, row, found := strings.Cut(string(data), "| `min(x)`, `max(x)` | the type of x: ")
+	if !found {
+		t.Fatal("docs/sql.md has no such row")
+	}
+	row, _, _ = strings.Cut(row, " |")
+	documented := strings.Split(strings.ReplaceAll(row, " or ", ", "), ", ")
+	slices.Sort(documented)
+	for _, name := range []string{"min", "max"} {
+		var taken []string
+		for typ := dataflow.TypeUnknown + 1; typ <= dataflow.LastType; typ++ {
+			if _, _, err := agg.Resolve(name, false, typ); err == nil {
+				taken = append(taken, typ.String())
+			}
+		}
+		slices.Sort(taken)
+		if !slices.Equal(taken, documented) {
+			t.Errorf("%s takes %v, documented are %v", name, taken, documented)
 		}
 	}
 }
