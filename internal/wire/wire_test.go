@@ -148,6 +148,8 @@ func TestBadJSONRowsAreRefusedByRowAndColumn(t *testing.T) {
 		{`{"id":1,"at":1700000000}`, "rows[0].at", "write it as a string"},
 		{`{"id":1,"at":"yesterday"}`, "rows[0].at", "invalid input syntax"},
 		{`{"id":1,"at":"19999-01-01T00:00:00Z"}`, "rows[0].at", "outside the years"},
+		{`{"id":1,"at":"+010000-01-01T00:00:00Z"}`, "rows[0].at", "outside the years"},
+		{`{"id":1,"at":"+000000-12-31T23:59:59Z"}`, "rows[0].at", "outside the years"},
 		{`{"id":1,"d":"1e"}`, "rows[0].d", "invalid input syntax"},
 		{`{"id":1,"d":1e999999999}`, "rows[0].d", "overflow"},
 		{`{"id":1,"d":` + strings.Repeat("9", 5000) + `}`, "rows[0].d", "over the limit"},
