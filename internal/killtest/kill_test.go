@@ -262,6 +262,31 @@ func (r *run) killAll(ctx context.Context, n int) error {
 		default:
 		}
 	}
+	if n < longRun {
+		return nil
+	}
+	return r.killMissed(ctx, n)
+}
+
+// missedTries is how many kills more are aimed at a phase that none has fallen into: some are over before the signal arrives.
+const missedTries = 40
+
+// killMissed aims at the phases that no kill has fallen into.
+func (r *run) killMissed(ctx context.Context, n int) error {
+	for _, p := range phase.All() {
+		for try := 0; r.hits[p] == 0 && p != phase.Publish && try < missedTries; try++ {
+			if err := r.serving(ctx); err != nil {
+				return err
+			}
+			if _, err := r.await(ctx, p); err != nil {
+				return err
+			}
+			if err := r.killNow(n, "aimed at "+p.String()+", which was missed"); err != nil {
+				return err
+			}
+			n++
+		}
+	}
 	return nil
 }
 
@@ -285,6 +310,11 @@ func (r *run) killOnce(ctx context.Context, i int) error {
 	if err != nil {
 		return err
 	}
+	return r.killNow(i, aim)
+}
+
+// killNow kills the server and starts it again.
+func (r *run) killNow(i int, aim string) error {
 	counts, err := r.server.kill()
 	if err != nil {
 		return err
