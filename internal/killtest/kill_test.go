@@ -248,18 +248,8 @@ func (r *run) killAll(ctx context.Context, n int) error {
 				return fmt.Errorf("after %d kills: %w", i+1, err)
 			}
 		}
-		if time.Since(r.extended) > extendAfter {
-			if err := r.serving(ctx); err != nil {
-				return err
-			}
-			if err := r.extend(ctx); err != nil {
-				return fmt.Errorf("after %d kills: %w", i+1, err)
-			}
-		}
-		select {
-		case err := <-r.failed:
-			return err
-		default:
+		if err := r.keepUp(ctx); err != nil {
+			return fmt.Errorf("after %d kills: %w", i+1, err)
 		}
 	}
 	if n < longRun {
@@ -284,10 +274,35 @@ func (r *run) killMissed(ctx context.Context, n int) error {
 			if err := r.killNow(n, "aimed at "+p.String()+", which was missed"); err != nil {
 				return err
 			}
-			n++
+			if n++; n%compareEvery == 0 {
+				if err := r.compare(ctx); err != nil {
+					return fmt.Errorf("after %d kills: %w", n, err)
+				}
+			}
+			if err := r.keepUp(ctx); err != nil {
+				return fmt.Errorf("after %d kills: %w", n, err)
+			}
 		}
 	}
 	return nil
+}
+
+// keepUp reads the logs on when it is time, and reports what a child process has failed of.
+func (r *run) keepUp(ctx context.Context) error {
+	if time.Since(r.extended) > extendAfter {
+		if err := r.serving(ctx); err != nil {
+			return err
+		}
+		if err := r.extend(ctx); err != nil {
+			return err
+		}
+	}
+	select {
+	case err := <-r.failed:
+		return err
+	default:
+		return nil
+	}
 }
 
 // extendAfter is how long rows wait to be read back, at most: retention keeps them for several times as long.
