@@ -129,6 +129,7 @@ func (p *Producer) renew(ctx context.Context) {
 	for {
 		select {
 		case <-tick.C:
+			// A failure is left to the next time.
 			_, _ = p.c.ingest.OpenProducer(ctx, &weirv1.OpenProducerRequest{Stream: p.stream, Producer: p.session.GetName()})
 		case <-ctx.Done():
 			return

@@ -192,7 +192,7 @@ func (f *frame) format(dst, s []byte, i int) ([]byte, *dataflow.Error) {
 			for ; k < len(s) && s[k] == '-'; k++ {
 				left = true
 			}
-			n, _ = number()
+			n, _ = number() // no digits are a width of 0
 		}
 		width = n
 		if k >= len(s) {

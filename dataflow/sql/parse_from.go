@@ -132,7 +132,7 @@ func (p *parser) fromItem() *From {
 		f.Subquery = p.query()
 		p.closeQuery(t.at)
 	case t.word("generate_series") && p.nextPunct("("):
-		f.Call, _ = p.call().(*Call)
+		f.Call = p.call()
 	case p.startsSetFunction(), t.word("lateral"):
 		p.unsupported(t.at, "FROM starts with a stream, view or table: write FROM s, UNNEST(…) AS t(x)")
 	case (t.kind == kindWord || t.kind == kindQuoted) && p.nextPunct("("):

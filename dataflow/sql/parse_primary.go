@@ -197,7 +197,7 @@ func (p *parser) nameOrCall() Expr {
 }
 
 // call parses name(…) and the special forms of SQL.
-func (p *parser) call() Expr {
+func (p *parser) call() *Call {
 	name := p.next()
 	c := &Call{Func: Ident{name.text, name.at}}
 	open := p.next().at

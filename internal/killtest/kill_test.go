@@ -258,8 +258,8 @@ func (r *run) killAll(ctx context.Context, n int) error {
 	return r.killMissed(ctx, n)
 }
 
-// missedTries is how many kills more are aimed at a phase that none has fallen into: some are over before the
-// signal arrives: of the merges of a quiet machine about one in thirty is hit.
+// missedTries is how many kills more are aimed at a phase that none has fallen into. Some phases are over before the signal
+// arrives: of the merges on a quiet machine about one in thirty is hit.
 const missedTries = 200
 
 // killMissed aims at the phases that no kill has fallen into.
