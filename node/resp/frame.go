@@ -77,6 +77,8 @@ func header(b []byte, from int, wrong protocolError) (value, next int, err error
 	for i := from; i < len(b); i++ {
 		c := b[i]
 		switch {
+		case i-from > maxHeader: // whatever follows, so that how the bytes arrive makes no difference
+			return 0, 0, wrong
 		case c >= '0' && c <= '9' && value <= math.MaxInt32:
 			value = value*10 + int(c-'0')
 		case c == '-' && i == from:
@@ -94,9 +96,6 @@ func header(b []byte, from int, wrong protocolError) (value, next int, err error
 		default:
 			return 0, 0, wrong
 		}
-	}
-	if len(b)-from > maxHeader {
-		return 0, 0, wrong
 	}
 	return 0, 0, nil
 }

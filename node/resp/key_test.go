@@ -2,6 +2,7 @@ package resp
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 	"unicode/utf8"
 
@@ -84,7 +85,8 @@ func FuzzKeyPartsAreReadOneWay(f *testing.F) {
 // come one by one.
 func FuzzCommand(f *testing.F) {
 	for _, s := range []string{"PING\r\n", "*1\r\n$4\r\nPING\r\n", "*1\r\n$-2\r\n", "*1\r\n$9223372036854775807\r\n", "*-1\r\n", "*0\r\n", "*2\r\n$1\r\n",
-		"$4 PING\r\n", "a \"b\" 'c'\n", "\n", "*1\r\n$0\r\n\r\n", "\"\\", "*+1\r\n"} {
+		"$4 PING\r\n", "a \"b\" 'c'\n", "\n", "*1\r\n$0\r\n\r\n", "\"\\", "*+1\r\n",
+		"*" + strings.Repeat("0", 33) + "\r", "*" + strings.Repeat("0", 31) + "1\r\n$1\r\na\r\n"} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
