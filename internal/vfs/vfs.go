@@ -40,8 +40,5 @@ type CrashCloneCfg = vfs.CrashCloneCfg
 // WriteCategoryUnspecified is the category for writes that need no accounting of their own.
 const WriteCategoryUnspecified = vfs.WriteCategoryUnspecified
 
-// Default is the operating system's file system.
-var Default = vfs.Default
-
 // NewCrashableMem returns an empty in-memory file system that remembers what has been synced.
 func NewCrashableMem() *MemFS { return vfs.NewCrashableMem() }
