@@ -30,6 +30,7 @@ checks the result against what was sent, and prints nothing but an error when th
   engine     rows per second of a deployed plan, rows coming from memory
   ingest     rows per second and time to acknowledgement through the Go client
   get        reads by key under ingest
+  resp       GETs by the Redis protocol; with --redis also those of that server, which gets the same keys for as long
   freshness  age of the committed view under ingest
   live       time from acknowledgement to a live read that shows the row
   recover    time after kill -9 until the node answers, shows new rows and has caught up
@@ -45,7 +46,7 @@ writes CPU and allocation profiles there. all takes about five minutes, --quick 
 	cmd.Flags().StringVar(&cfg.Case, "case", "", "only cases that have these words in their names")
 	cmd.Flags().BoolVar(&cfg.Quick, "quick", false, "small and short: shows that it works, not how fast it is")
 	cmd.Flags().BoolVar(&cfg.Large, "large", false, "add cases of 10 and 20 million keys, which need some 10 GB of memory")
-	cmd.Flags().StringVar(&cfg.Redis, "redis", "", "address of a Redis server, to which a case of ysb copies its results")
+	cmd.Flags().StringVar(&cfg.Redis, "redis", "", "address of a Redis server to compare resp with, and to which a case of ysb copies its results")
 	cmd.Flags().StringVar(&cfg.Dir, "dir", "", "where to make data directories, on the disk to be measured (default: the system's temporary directory)")
 	choose(cmd, &output, "output", "o", "table", "how to print", "table", "json")
 	cmd.AddCommand(c.benchNodeCommand())

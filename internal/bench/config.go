@@ -8,7 +8,7 @@ import (
 )
 
 // Names of the benchmarks, in the order in which Run takes them.
-var names = [...]string{"engine", "ingest", "get", "freshness", "live", "recover", "ysb"}
+var names = [...]string{"engine", "ingest", "get", "resp", "freshness", "live", "recover", "ysb"}
 
 // Names returns the names of all benchmarks.
 func Names() []string { return slices.Clone(names[:]) }
@@ -23,7 +23,8 @@ type Config struct {
 	Quick bool
 	// Large adds engine cases with 20 million keys, which need some 10 GB of memory.
 	Large bool
-	// Redis is the address of a Redis server that a case of ysb copies its results to; "" = that case is left out.
+	// Redis is the address of a Redis server that resp is compared with, and that a case of ysb copies its results to; "" =
+	// neither is done.
 	Redis string
 	// Dir is where data directories are made; they are removed afterwards. Empty = the system's directory for temporary
 	// files. It should be on the disk that is to be measured.

@@ -3,12 +3,13 @@
 // # What is measured
 //
 // Every benchmark deploys SQL through the API of a node with a data directory of its own, fsync on, 8 shards, and talks
-// to it by gRPC over loopback. All but engine run the node as a child process of the same program, so that client and
+// to it by gRPC over loopback, in resp by the Redis protocol. All but engine run the node as a child process of the same program, so that client and
 // server do not share a heap; they do share the machine's cores, as every figure does that both take part in.
 //
 //	engine     rows per second of a deployed plan with its checkpoints; rows come from memory instead of the log
 //	ingest     rows per second and time to acknowledgement through the Go client's Producer
 //	get        reads by key, one and a hundred at a time, at both isolations, under ingest
+//	resp       GETs by the Redis protocol, beside those of a Redis with the same keys if there is one
 //	freshness  age of the committed view under ingest
 //	live       time from an append's acknowledgement until a live read shows the row
 //	recover    time until a node that was killed answers, shows new rows and has caught up

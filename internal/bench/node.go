@@ -30,6 +30,7 @@ func (f NodeFlags) args() []string {
 // ready is the line that a node prints when it answers.
 type ready struct {
 	GRPC string `json:"grpc"`
+	RESP string `json:"resp"`
 }
 
 // RunNode is the child process: a node that says where it listens, and serves until its standard input ends, so that it
@@ -43,13 +44,13 @@ func RunNode(ctx context.Context, f NodeFlags, stdin io.Reader, stdout, stderr i
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	n, err := node.Open(ctx, node.Config{
-		DataDir: f.DataDir, GRPCAddr: f.GRPCAddr, HTTPAddr: "127.0.0.1:0",
+		DataDir: f.DataDir, GRPCAddr: f.GRPCAddr, HTTPAddr: "127.0.0.1:0", RESPAddr: "127.0.0.1:0",
 		Logger: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelError})),
 	})
 	if err != nil {
 		return err
 	}
-	line, err := json.Marshal(ready{GRPC: n.GRPCAddr()})
+	line, err := json.Marshal(ready{GRPC: n.GRPCAddr(), RESP: n.RESPAddr()})
 	if err != nil {
 		return errors.Join(err, n.Close())
 	}
@@ -68,7 +69,8 @@ type child struct {
 	cmd   *exec.Cmd
 	stdin io.Closer
 	log   *bytes.Buffer // what it wrote to stderr; read after it has ended
-	addr  string
+	addr  string        // for gRPC
+	resp  string        // for Redis clients
 }
 
 // startTimeout bounds how long a node may take to answer, a large recovery included.
@@ -103,7 +105,7 @@ func (r *runner) startNode(ctx context.Context, f NodeFlags) (*child, error) {
 		_ = c.kill() // its end is not the news
 		return nil, fmt.Errorf("the node did not start: %w\n%s", errors.Join(err, ctx.Err()), c.log)
 	}
-	c.addr = line.GRPC
+	c.addr, c.resp = line.GRPC, line.RESP
 	return c, nil
 }
 

@@ -11,12 +11,8 @@ import (
 // run runs benchmarks small and returns their figures by case and metric.
 func run(t *testing.T, cfg bench.Config) map[string]bench.Figure {
 	t.Helper()
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	found := make(map[string]bench.Figure)
-	cfg.Quick, cfg.Dir, cfg.NodeCommand = true, t.TempDir(), []string{program, nodeArgument}
+	cfg = config(t, cfg)
 	cfg.Report = func(figures []bench.Figure) error {
 		for _, f := range figures {
 			found[f.Bench+" "+f.Case+" "+f.Metric] = f
@@ -43,6 +39,7 @@ func TestBenchmarksRunAndFindTheirResultsRight(t *testing.T) {
 		{"engine", "keys=1000 type=bigint dist=zipf1.1", []string{"engine keys=1000 type=bigint dist=zipf1.1 rows_per_second"}},
 		{"ingest", "plan=counts", []string{"ingest plan=counts rows_per_second", "ingest plan=counts ratio_to_plain_file", "ingest plan=counts ack_at_half_load_p99"}},
 		{"get", "batch=100", []string{"get batch=100 committed keys_per_second", "get batch=100 live latency_at_half_rate_p99"}},
+		{"resp", "", []string{"resp pipeline=1 gets_per_second", "resp pipeline=16 node_cpu_per_million_gets"}},
 		{"freshness", "", []string{"freshness interval=1 s age_p99", "freshness interval=100 ms age_p99"}},
 		{"live", "", []string{"live keys=2000 visible_after_ack_p99"}},
 		{"recover", "", []string{"recover keys=20000 first_committed_answer", "recover keys=20000 lag_below_one_second"}},
@@ -56,6 +53,17 @@ func TestBenchmarksRunAndFindTheirResultsRight(t *testing.T) {
 			}
 		})
 	}
+}
+
+// config completes what a small run needs.
+func config(t *testing.T, cfg bench.Config) bench.Config {
+	t.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Quick, cfg.Dir, cfg.NodeCommand = true, t.TempDir(), []string{program, nodeArgument}
+	return cfg
 }
 
 func keys(m map[string]bench.Figure) []string {
