@@ -59,6 +59,11 @@ func widen(specs []agg.Spec, retract bool) []agg.Spec {
 		case agg.ApproxPercentile, agg.PercentileCont, agg.PercentileDisc:
 			s.P = []float64{0, 0.5, 0.95, 1}[i%4]
 		}
+		if s.Fn == agg.TopK {
+			s.Limit = []int64{1, 2, 5, 100}[i%4]
+			s.Order = []agg.Order{{Col: (s.Arg + 2) % len(columns), Type: columns[(s.Arg+2)%len(columns)].Type, Desc: i%2 == 0, NullsFirst: i%3 == 0}}
+			s.Filtered, s.Filter = i%5 == 0, 5
+		}
 		if s.Fn == agg.ArrayAgg || s.Fn == agg.StringAgg {
 			if s.Distinct = i%2 == 0; !s.Distinct {
 				s.Order = []agg.Order{{Col: (s.Arg + 2) % len(columns), Desc: i%3 == 0, NullsFirst: i%3 == 0}}
@@ -164,9 +169,9 @@ func TestAccumulatorsDependOnTheRowsAlone(t *testing.T) {
 		retract bool
 	}{
 		"retractable": {[]string{"count", "sum", "avg", "min", "max", "bool_and", "bool_or", "min_by", "max_by",
-			"string_agg", "array_agg", "approx_percentile", "percentile_cont", "percentile_disc", "mode", "var_pop", "stddev_samp", "bit_and", "bit_or", "bit_xor"}, true},
+			"string_agg", "array_agg", "top_k", "approx_percentile", "percentile_cont", "percentile_disc", "mode", "var_pop", "stddev_samp", "bit_and", "bit_or", "bit_xor"}, true},
 		"insert-only": {[]string{"count", "sum", "avg", "min", "max", "bool_and", "bool_or", "min_by", "max_by",
-			"string_agg", "array_agg", "approx_count_distinct", "approx_percentile", "percentile_cont", "percentile_disc", "mode", "var_pop", "stddev_samp", "bit_and", "bit_or", "bit_xor"}, false},
+			"string_agg", "array_agg", "top_k", "approx_count_distinct", "approx_percentile", "percentile_cont", "percentile_disc", "mode", "var_pop", "stddev_samp", "bit_and", "bit_or", "bit_xor"}, false},
 	} {
 		l := agg.NewLayout(widen(specsOf(t, c.fns...), c.retract))
 		t.Run(name, rapid.MakeCheck(func(t *rapid.T) {
@@ -491,8 +496,8 @@ func TestTextsWithinTheLimitNeverOutgrowARow(t *testing.T) {
 
 // FuzzCheck: what Check takes, every method can work with.
 func FuzzCheck(f *testing.F) {
-	specs := append(widen(specsOf(f, "count", "sum", "min_by", "array_agg", "string_agg", "approx_count_distinct", "approx_percentile", "mode", "bit_and"), false),
-		widen(specsOf(f, "count", "sum", "min", "bool_and", "max_by", "array_agg", "percentile_cont", "percentile_disc", "var_pop", "stddev_samp", "bit_or", "bit_xor"), true)...)
+	specs := append(widen(specsOf(f, "count", "sum", "min_by", "array_agg", "top_k", "string_agg", "approx_count_distinct", "approx_percentile", "mode", "bit_and"), false),
+		widen(specsOf(f, "count", "sum", "min", "bool_and", "max_by", "array_agg", "top_k", "percentile_cont", "percentile_disc", "var_pop", "stddev_samp", "bit_or", "bit_xor"), true)...)
 	specs = append(specs, agg.Spec{Fn: agg.VarSamp, Arg: 1, ArgType: dataflow.TypeDouble, Out: dataflow.TypeDouble})
 	specs = append(specs, specsOf(f, "count", "sum", "avg", "min", "max", "any")...)
 	l := agg.NewLayout(specs)

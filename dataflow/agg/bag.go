@@ -209,6 +209,9 @@ func (l *Layout) bagRow(acc []byte, s *slot, i int, b *batch.Batch, row int, wei
 	if !ok {
 		return acc, nil
 	}
+	if s.spec.Bounded() {
+		return l.topRow(acc, s, i, key, split, weight)
+	}
 	e, found, err := s.bag.find(l.tail(acc, i), key)
 	if err != nil {
 		return acc, corrupt(err)
@@ -300,6 +303,9 @@ func (l *Layout) mergeBag(acc []byte, s *slot, i int, partial []byte) ([]byte, e
 		}
 	}
 	merged = append(merged, have[from:]...)
+	if s.spec.Bounded() {
+		return l.setTop(acc, s, i, merged)
+	}
 	if len(merged) > s.share {
 		return l.fill(acc, s, i)
 	}
@@ -315,7 +321,7 @@ func (s *slot) checkBag(acc, tail []byte) error {
 	if isFull(acc, s) && (len(tail) != 0 || getInt(acc[s.off:]) != 0) {
 		return errBag
 	}
-	n := int64(0)
+	n, total := int64(0), int64(0)
 	var last []byte
 	v := batch.NewVector(s.spec.ArgType, 1)
 	for at := 0; at < len(tail); {
@@ -332,9 +338,13 @@ func (s *slot) checkBag(acc, tail []byte) error {
 		if !s.spec.Retract && e.count < 0 {
 			return errBag
 		}
+		if s.spec.Bounded() && (e.count > s.spec.Limit || total > s.spec.Limit) {
+			return errBag
+		}
+		total += e.count
 		last, at, n = e.key, e.to, n+counts(e.count)
 	}
-	if n != getInt(acc[s.off:]) {
+	if n != getInt(acc[s.off:]) || s.spec.Bounded() && total > s.spec.Limit {
 		return errBag
 	}
 	return nil

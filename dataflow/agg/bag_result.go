@@ -15,7 +15,7 @@ func (l *Layout) bagResult(s *slot, acc, tail []byte, out *batch.Vector) error {
 		s.distinctSum(tail, out)
 	case StringAgg:
 		return l.stringAgg(s, tail, out)
-	case ArrayAgg:
+	case ArrayAgg, TopK:
 		return l.arrayAgg(s, tail, out)
 	case ApproxPercentile, PercentileCont, PercentileDisc, Mode:
 		s.percentile(tail, out)

@@ -18,7 +18,7 @@ import (
 func TestBagsEqualANaiveModel(t *testing.T) {
 	for _, retract := range []bool{false, true} {
 		specs := widen(specsOf(t, "count", "sum", "min", "max", "bool_and", "bool_or", "min_by", "max_by",
-			"string_agg", "array_agg", "approx_percentile", "percentile_cont", "percentile_disc", "mode", "bit_and", "bit_or", "bit_xor"), retract)
+			"string_agg", "array_agg", "top_k", "approx_percentile", "percentile_cont", "percentile_disc", "mode", "bit_and", "bit_or", "bit_xor"), retract)
 		l := agg.NewLayout(specs)
 		t.Run(fmt.Sprintf("retract=%v", retract), rapid.MakeCheck(func(t *rapid.T) {
 			b, history, left := drawHistory(t, retract)
@@ -61,7 +61,7 @@ func checkBag(s agg.Spec, got dataflow.Value, b *batch.Batch, left []int) string
 		return ""
 	case s.Fn == agg.MinBy || s.Fn == agg.MaxBy:
 		return checkPick(s, got, b, left)
-	case s.Fn == agg.StringAgg || s.Fn == agg.ArrayAgg:
+	case s.Fn == agg.StringAgg || s.Fn == agg.ArrayAgg || s.Fn == agg.TopK:
 		return checkCollected(s, got, b, left)
 	case s.Fn == agg.BitAnd || s.Fn == agg.BitOr || s.Fn == agg.BitXor:
 		return checkBits(s, got, args)

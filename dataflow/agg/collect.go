@@ -86,13 +86,16 @@ func (l *Layout) stringAgg(s *slot, tail []byte, out *batch.Vector) error {
 	return nil
 }
 
-// arrayAgg appends the values of a bag as an array.
+// arrayAgg appends the values of a bag as an array: the first Limit of them if there is one.
 func (l *Layout) arrayAgg(s *slot, tail []byte, out *batch.Vector) error {
 	size, long, empty := 0, false, true
 	elems := batch.NewVector(s.spec.ArgType, 0)
 	s.each(tail, func(elem []byte, count int64) bool {
 		empty = false
 		for range count {
+			if s.spec.Limit > 0 && int64(elems.Len()) == s.spec.Limit {
+				return false
+			}
 			// About what the element takes, wherever it goes.
 			if size += max(8, len(elem)); size > dataflow.MaxRowBytes {
 				long = true

@@ -33,6 +33,9 @@ func checkCollected(s agg.Spec, got dataflow.Value, b *batch.Batch, left []int) 
 		}
 		want = append(want, printKey(v))
 	}
+	if s.Limit > 0 {
+		want = want[:min(int64(len(want)), s.Limit)]
+	}
 	if len(want) == 0 {
 		if !got.Null {
 			return "want NULL"

@@ -188,6 +188,9 @@ func (l *Layout) divide() {
 		if s.op == opBag || s.op == opPick {
 			values = s.share/(1+len(s.spec.Order)) - partSlack
 		}
+		if s.spec.Bounded() {
+			values = s.topArg()
+		}
 		l.maxArg = min(l.maxArg, values)
 	}
 }

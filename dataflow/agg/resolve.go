@@ -20,6 +20,8 @@ type Signature struct {
 	// Arrival says that it goes by the order in which rows arrived: on its own, or between rows that its arguments do not
 	// tell apart.
 	Arrival bool
+	// Descending says that what stands behind the first argument is ordered from the greatest down.
+	Descending bool
 	// NeedsArrival says that there must be such an order.
 	NeedsArrival bool
 	Distinct     Distinct
@@ -53,6 +55,8 @@ func Signatures() []Signature {
 		{Name: "last", Args: 1, Arrival: true, NeedsArrival: true},
 		{Name: "string_agg", Args: 1, Param: dataflow.TypeText, Ordered: true, Arrival: true, Distinct: DistinctFolds},
 		{Name: "array_agg", Args: 1, Ordered: true, Arrival: true, Distinct: DistinctFolds},
+		{Name: "top_k", Args: 2, Param: dataflow.TypeBigInt, Arrival: true, Descending: true},
+		{Name: "bottom_k", Args: 2, Param: dataflow.TypeBigInt, Arrival: true},
 		{Name: "approx_count_distinct", Args: 1, Distinct: DistinctSame},
 		{Name: "approx_percentile", Args: 1, Param: dataflow.TypeDouble},
 		{Name: "percentile_cont", Args: 1, Param: dataflow.TypeDouble, Within: true},
@@ -130,7 +134,9 @@ func Resolve(name string, star bool, arg dataflow.Type) (Fn, dataflow.Type, erro
 		}
 		return 0, 0, noSuch(name, arg, "TEXT: cast it, x::text")
 	case "array_agg":
-		return resolveArray(name, arg)
+		return resolveArray(ArrayAgg, name, arg)
+	case "top_k", "bottom_k":
+		return resolveArray(TopK, name, arg)
 	case "approx_count_distinct":
 		if !arg.Ordered() && arg != dataflow.TypeUnknown {
 			return 0, 0, dataflow.Errorf(dataflow.ReasonSQLUnsupported, "%s(%s) is not there yet", name, arg)
@@ -212,12 +218,12 @@ func resolvePick(fn Fn, _ string, arg dataflow.Type) (Fn, dataflow.Type, error) 
 	return fn, arg, nil
 }
 
-func resolveArray(name string, arg dataflow.Type) (Fn, dataflow.Type, error) {
+func resolveArray(fn Fn, name string, arg dataflow.Type) (Fn, dataflow.Type, error) {
 	if arg == dataflow.TypeUnknown {
 		arg = dataflow.TypeText
 	}
 	if out := dataflow.ArrayOf(arg); out != dataflow.TypeUnknown {
-		return ArrayAgg, out, nil
+		return fn, out, nil
 	}
 	return 0, 0, dataflow.Errorf(dataflow.ReasonSQLUnsupported, "%s(%s) is not there yet", name, arg)
 }

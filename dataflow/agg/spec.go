@@ -39,6 +39,7 @@ const (
 	BitAnd           Fn = 22
 	BitOr            Fn = 23
 	BitXor           Fn = 24
+	TopK             Fn = 25 // top_k(x, y, k), bottom_k(x, y, k), row_number() OVER (…) <= k: the first Limit of array_agg(x ORDER BY y)
 )
 
 // fnNames are the names of the functions by number.
@@ -46,7 +47,7 @@ var fnNames = [...]string{
 	CountStar: "count(*)", Count: "count", Sum: "sum", Min: "min", Max: "max", Avg: "avg", Any: "any", BoolAnd: "bool_and", BoolOr: "bool_or",
 	MinBy: "min_by", MaxBy: "max_by", StringAgg: "string_agg", ArrayAgg: "array_agg", ApproxCount: "approx_count_distinct",
 	ApproxPercentile: "approx_percentile", PercentileCont: "percentile_cont", PercentileDisc: "percentile_disc", Mode: "mode",
-	VarPop: "var_pop", VarSamp: "var_samp", StddevPop: "stddev_pop", StddevSamp: "stddev_samp", BitAnd: "bit_and", BitOr: "bit_or", BitXor: "bit_xor",
+	VarPop: "var_pop", VarSamp: "var_samp", StddevPop: "stddev_pop", StddevSamp: "stddev_samp", BitAnd: "bit_and", BitOr: "bit_or", BitXor: "bit_xor", TopK: "top_k",
 }
 
 func (f Fn) String() string {
@@ -67,20 +68,23 @@ type Spec struct {
 	// Retract says that rows are taken back: the input is a table. Min, Max, MinBy, MaxBy, BitAnd and BitOr keep all values
 	// then.
 	Retract bool
-	// Order is what MinBy and MaxBy go by, and the order of StringAgg, ArrayAgg, PercentileDisc and Mode. Rows that it does
+	// Order is what MinBy and MaxBy go by, and the order of StringAgg, ArrayAgg, TopK, PercentileDisc and Mode. Rows that it does
 	// not tell apart are ordered by the argument.
 	Order []Order
 	// Filtered says that rows count only where the BOOLEAN column Filter is true. For those that keep NULLs; others get a
 	// NULL for what does not count.
 	Filtered bool
 	Filter   int
-	Sep      string  // of StringAgg
-	P        float64 // of the percentiles, 0 to 1
+	// Limit is how many values TopK gives at most; above 0.
+	Limit int64
+	Sep   string  // of StringAgg
+	P     float64 // of the percentiles, 0 to 1
 }
 
 // Order is one column that values are ordered by.
 type Order struct {
-	Col              int // of the stage's input batch
+	Col              int           // of the stage's input batch
+	Type             dataflow.Type // of that column; needed by TopK only
 	Desc, NullsFirst bool
 }
 
@@ -125,6 +129,8 @@ func (s Spec) Options() string {
 	switch s.Fn {
 	case StringAgg:
 		return fmt.Sprintf(", %q", s.Sep)
+	case TopK:
+		return ", " + strconv.FormatInt(s.Limit, 10)
 	case ApproxPercentile, PercentileCont, PercentileDisc:
 		return ", " + strconv.FormatFloat(s.P, 'g', -1, 64)
 	}
@@ -139,14 +145,15 @@ func (s Spec) Name() string {
 	return s.Fn.String() + "(…)"
 }
 
-// KeepsAll reports whether the aggregate keeps all values of a group, so that a group has a limit.
+// KeepsAll reports whether the aggregate keeps values in a bag: all those of a group, so that a group has a limit, or as many
+// as a TopK gives.
 func (s Spec) KeepsAll() bool {
 	switch s.Fn {
 	case Count, Sum, Avg:
 		return s.Distinct
 	case Min, Max, MinBy, MaxBy, BitAnd, BitOr:
 		return s.Retract
-	case StringAgg, ArrayAgg, ApproxPercentile, PercentileCont, PercentileDisc, Mode:
+	case StringAgg, ArrayAgg, TopK, ApproxPercentile, PercentileCont, PercentileDisc, Mode:
 		return true
 	}
 	return false
@@ -156,7 +163,13 @@ func (s Spec) KeepsAll() bool {
 func (s Spec) skipsNullOrder() bool { return s.Fn == MinBy || s.Fn == MaxBy }
 
 // keepsNull reports whether a row counts where the argument is NULL.
-func (s Spec) keepsNull() bool { return s.Fn == MinBy || s.Fn == MaxBy || s.Fn == ArrayAgg }
+func (s Spec) keepsNull() bool {
+	return s.Fn == MinBy || s.Fn == MaxBy || s.Fn == ArrayAgg || s.Fn == TopK
+}
+
+// Bounded reports whether the bag of the aggregate holds no more values than it gives: no row is taken back that could make
+// room for one that was left out.
+func (s Spec) Bounded() bool { return s.Fn == TopK && !s.Retract }
 
 // KeepsText reports whether the aggregate's state holds texts as they are, so that their length matters.
 func (s Spec) KeepsText() bool {

@@ -151,6 +151,8 @@ func arrayFunctions() []function {
 			doc: "The first number: 1; NULL for an empty array.", example: "array_lower('{a,b}'::text[], 1)"},
 		{name: "array_upper", args: []dataflow.Type{typeList, tInt}, result: tInt, eval: evalArrayBound(func(n int64) int64 { return n }),
 			doc: "The last number; NULL for an empty array.", example: "array_upper('{a,b}'::text[], 1)"},
+		{name: "generate_subscripts", args: []dataflow.Type{typeList, tInt}, result: dataflow.TypeBigIntArray, eval: evalSubscripts,
+			doc: "In FROM: a row for each number of an element, from 1.", differs: "it stands in FROM only."},
 		{name: "cardinality", args: []dataflow.Type{typeList}, result: tInt, eval: func(f *frame) {
 			a := f.args[0]
 			f.each(func(i int) *dataflow.Error {

@@ -203,3 +203,17 @@ func evalArrayContains(whole, part int) func(f *frame) {
 		})
 	}
 }
+
+func evalSubscripts(f *frame) {
+	a, dim := f.args[0], f.args[1]
+	f.each(func(i int) *dataflow.Error {
+		f.beginList(i)
+		if from, to := a.list(i); dim.int(i) == 1 {
+			for n := range to - from {
+				f.out.Elems.AppendInt(int64(n + 1))
+			}
+		}
+		f.endList()
+		return nil
+	})
+}

@@ -76,6 +76,12 @@ func Walk(e Expr, fn func(Expr) bool) {
 		for _, a := range e.args {
 			Walk(a, fn)
 		}
+	case *Packed:
+		for _, f := range e.fields {
+			Walk(f, fn)
+		}
+	case *Field:
+		Walk(e.row, fn)
 	}
 }
 

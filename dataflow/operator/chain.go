@@ -364,7 +364,7 @@ func newLimits(st *plan.Stage) limits {
 		if !a.KeepsText() {
 			continue
 		}
-		if f := a.ArgType.Form(); f == dataflow.FormBytes || f == dataflow.FormList {
+		if f := a.ArgType.Form(); f == dataflow.FormBytes || f == dataflow.FormList || f == dataflow.FormDecimal && a.Fn == agg.TopK {
 			l.texts = append(l.texts, a.Arg)
 		}
 		for _, o := range a.Order {
@@ -403,7 +403,7 @@ func (l *limits) check(r *chainRun) {
 	}
 	for _, col := range l.texts {
 		v := r.cur.Cols[col]
-		if f := v.Type.Form(); f != dataflow.FormList && (f != dataflow.FormBytes || len(v.Data) <= l.maxText) {
+		if f := v.Type.Form(); f != dataflow.FormList && f != dataflow.FormDecimal && (f != dataflow.FormBytes || len(v.Data) <= l.maxText) {
 			continue
 		}
 		r.each(func(row int) {

@@ -76,6 +76,8 @@ func form(sig agg.Signature) string {
 	switch {
 	case sig.Within && sig.Param != dataflow.TypeUnknown:
 		return sig.Name + "(0.5) WITHIN GROUP (ORDER BY x)"
+	case sig.Param == dataflow.TypeBigInt:
+		return sig.Name + "(x, y, 10) for the x of the 10 rows with the " + map[bool]string{true: "greatest", false: "least"}[sig.Descending] + " y"
 	case sig.Within:
 		return sig.Name + "() WITHIN GROUP (ORDER BY x)"
 	case sig.Args == 2:
@@ -121,7 +123,13 @@ func (b *binder) aggregateArgs(c *sql.Call, sig agg.Signature, a *aggregate) err
 			}
 			continue
 		}
-		a.order, a.spec.Order = append(a.order, x), append(a.spec.Order, agg.Order{})
+		if sig.Param == dataflow.TypeBigInt {
+			// A row counts where there is something to order it by.
+			if a.filter, err = expr.NewCall("is not null", x); err != nil {
+				return b.at(err, ast.Span())
+			}
+		}
+		a.order, a.spec.Order = append(a.order, x), append(a.spec.Order, agg.Order{Desc: sig.Descending, NullsFirst: sig.Descending})
 	}
 	for _, o := range order {
 		x, err := b.bind(o.Expr)
@@ -174,6 +182,10 @@ func (b *binder) aggregateParam(ast sql.Expr, sig agg.Signature, a *aggregate) e
 		return b.at(err, ast.Span())
 	}
 	switch {
+	case sig.Param == dataflow.TypeBigInt && (v.Null || v.Int < 1 || v.Int > agg.MaxTopK):
+		return b.errorf(ast.Span(), "%s keeps from 1 to %d values of a group", sig.Name, agg.MaxTopK)
+	case sig.Param == dataflow.TypeBigInt:
+		a.spec.Limit = v.Int
 	case sig.Param == dataflow.TypeText:
 		a.spec.Sep = v.Str
 	case v.Null || !(v.Flt >= 0 && v.Flt <= 1):
@@ -195,6 +207,11 @@ func (b *binder) aggregateFilter(c *sql.Call, a *aggregate) error {
 	switch c.Func.Name {
 	case "array_agg":
 		a.filter = cond
+		return nil
+	case "top_k", "bottom_k":
+		if a.filter, err = expr.NewCall("and", a.filter, cond); err != nil {
+			return b.at(err, c.Filter.Span())
+		}
 		return nil
 	case "min_by", "max_by", "arg_min", "arg_max", "first", "last":
 		if len(a.order) > 0 { // in the first of two builds there may be none
@@ -246,6 +263,8 @@ func arguments(n int) string {
 		return "no arguments"
 	case 2:
 		return "two arguments"
+	case 3:
+		return "three arguments"
 	}
 	return "one argument"
 }

@@ -14,7 +14,7 @@ import (
 // all others.
 func refusedFunction(name string) string {
 	switch name {
-	case "unnest", "regexp_split_to_table", "string_to_table", "jsonb_array_elements", "jsonb_array_elements_text", "jsonb_object_keys":
+	case "unnest", "regexp_split_to_table", "string_to_table", "jsonb_array_elements", "jsonb_array_elements_text", "jsonb_object_keys", "generate_subscripts":
 		return "it makes rows: write it in FROM, FROM s, " + name + "(…) AS t(x)"
 	case "json_array_elements", "json_array_elements_text", "json_object_keys":
 		return "write jsonb" + strings.TrimPrefix(name, "json") + "(…) in FROM"

@@ -95,7 +95,7 @@ func explainAgg(s *Stage, a agg.Spec) string {
 		text += "where " + explainArg(s, a.Filter) + " "
 	}
 	text += a.Out.String()
-	if a.KeepsAll() {
+	if a.KeepsAll() && !a.Bounded() {
 		text += ", keeps all values"
 	}
 	return text

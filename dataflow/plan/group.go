@@ -136,7 +136,7 @@ func (g *grouping) input(src *sql.Source) (p *Project, specs []agg.Spec) {
 		}
 		spec.Order = slices.Clone(spec.Order)
 		for i, x := range a.order {
-			spec.Order[i].Col = column(x, a.at)
+			spec.Order[i].Col, spec.Order[i].Type = column(x, a.at), x.Type()
 		}
 		if a.filter != nil {
 			spec.Filtered, spec.Filter = true, column(a.filter, a.at)

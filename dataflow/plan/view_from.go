@@ -161,7 +161,7 @@ func (r *rows) dropHidden(sc *scope) {
 // isRowFunction reports whether a function of FROM makes its rows of an array that the function of the same name gives.
 func isRowFunction(name string) bool {
 	switch name {
-	case "jsonb_array_elements", "jsonb_array_elements_text", "jsonb_object_keys":
+	case "jsonb_array_elements", "jsonb_array_elements_text", "jsonb_object_keys", "generate_subscripts":
 		return true
 	}
 	return false

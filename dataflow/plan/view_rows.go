@@ -24,6 +24,8 @@ type rows struct {
 	// the SELECT around it, which saves a stage.
 	open   *block
 	merged bool // open has taken up a SELECT
+	// ranked is a SELECT with row_number() whose rows are not made yet: the SELECT around it says how many of them.
+	ranked *ranking
 	// dropped says that the pseudo columns of a stream were left out, and would be there if something named them.
 	dropped bool
 }
@@ -67,7 +69,13 @@ func (b *builder) selectRows(s *sql.Select, ctes *cte) (*rows, error) {
 	if s.From == nil {
 		return nil, b.src.Errorf(dataflow.ReasonSQLUnsupported, s.At, "a view reads something: write FROM and a stream or view")
 	}
+	if n := rankedItem(s.Items); n >= 0 && groups(s, s.Items) {
+		return b.rankGroups(s, ctes, n)
+	}
 	in, table, err := b.from(s.From, ctes)
+	if err == nil && in.ranked != nil {
+		in, err = b.bound(s, in, table)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -80,6 +88,9 @@ func (b *builder) selectRows(s *sql.Select, ctes *cte) (*rows, error) {
 	sc := b.scopeOf(in, table)
 	if err := b.unnests(s.From, in, sc); err != nil {
 		return nil, err
+	}
+	if rankedItem(s.Items) >= 0 {
+		return b.rank(s, in, sc)
 	}
 	blk, err := bindBlock(s, b.src, sc, b.rulesFor(in))
 	if err != nil {
@@ -191,7 +202,7 @@ func (r *rows) project(src *sql.Source, outputs []output, delivered bool) {
 // it up. The outputs must be short: an expression is repeated wherever its name is used.
 func canMerge(s *sql.Select, in *rows) bool {
 	const short = 200
-	if in.merged || s.Distinct || len(s.From.Unnests) > 0 || groups(s, s.Items) {
+	if in.merged || s.Distinct || rankedItem(s.Items) >= 0 || len(s.From.Unnests) > 0 || groups(s, s.Items) {
 		return false
 	}
 	for _, o := range in.open.outputs {

@@ -15,7 +15,11 @@ func (b *builder) closed(r *rows) (*rows, error) {
 	if r.open == nil {
 		return r, nil
 	}
-	return stageRows(b.aggregateStage("", r)), nil
+	s, err := b.aggregateStage("", r)
+	if err != nil {
+		return nil, err
+	}
+	return stageRows(s), nil
 }
 
 // newStage adds a stage with one input: the rows, then the operators that prepare them.
@@ -33,9 +37,12 @@ func (b *builder) newStage(name string, kind StageKind, r *rows, ops ...Op) *Sta
 
 // aggregateStage makes a stage of an open grouping. Keys that the SELECT list leaves out become additional columns, which
 // a stage with a name has none of.
-func (b *builder) aggregateStage(name string, r *rows) *Stage {
+func (b *builder) aggregateStage(name string, r *rows) (*Stage, error) {
 	blk := r.open
 	project, specs := blk.group.input(b.src)
+	if err := checkTopK(specs); err != nil {
+		return nil, b.src.At(err, blk.group.aggs[0].at)
+	}
 	s := b.newStage(name, StageAggregate, r, project)
 	s.Aggs = specs
 	if blk.having != nil {
@@ -56,7 +63,17 @@ func (b *builder) aggregateStage(name string, r *rows) *Stage {
 		s.KeyCols = append(s.KeyCols, at)
 		s.Key = append(s.Key, dataflow.Column{Name: s.Schema[at].Name, Type: k.x.Type()})
 	}
-	return s
+	return s, nil
+}
+
+// checkTopK refuses aggregates that keep more rows than there is room for.
+func checkTopK(specs []agg.Spec) error {
+	room := agg.NewLayout(specs).MaxArgBytes()
+	if room >= agg.MinTopKArg || !slices.ContainsFunc(specs, agg.Spec.Bounded) {
+		return nil
+	}
+	return dataflow.Errorf(dataflow.ReasonSQLUnsupported, "so many rows, ordered by so many columns, have no room in the %d bytes of a row of state", dataflow.MaxRowBytes).
+		WithHint("keep fewer rows of a group, or order them by fewer columns")
 }
 
 // missingKeys returns the keys that are not among the outputs as they are.
@@ -72,18 +89,25 @@ func (blk *block) missingKeys() []int {
 
 // materialize makes the stage that owns the table of a materialized view.
 func (b *builder) materialize(v *sql.CreateView, r *rows) (*Stage, error) {
+	if r.ranked != nil {
+		return nil, b.src.Errorf(dataflow.ReasonSQLUnsupported, r.ranked.call.At, "%s", rankNotBound)
+	}
 	if err := b.checkTableColumns(r); err != nil {
 		return nil, err
 	}
 	if r.open == nil {
 		return b.upsertStage(v, r)
 	}
-	for _, k := range r.open.missingKeys() {
-		key := r.open.group.keys[k]
-		return nil, b.src.Errorf(dataflow.ReasonSQLType, key.ast.Span(), "%s is in GROUP BY but not in the SELECT list: the GROUP BY columns are the key of the table %s, so all of them must be in it; add it to the SELECT list",
-			b.src.Text(key.ast.Span()), v.Name.Name)
+	if missing := r.open.missingKeys(); len(missing) > 0 {
+		key := r.open.group.keys[missing[0]]
+		clause, are := "GROUP BY", "the GROUP BY columns are"
+		if slices.ContainsFunc(r.open.group.aggs, func(a aggregate) bool { return a.text == rankText }) {
+			clause, are = "PARTITION BY", "the PARTITION BY columns are"
+		}
+		return nil, b.src.Errorf(dataflow.ReasonSQLType, key.ast.Span(), "%s is in %s but not in the SELECT list: %s the key of the table %s, so all of them must be in it; add it to the SELECT list",
+			b.src.Text(key.ast.Span()), clause, are, v.Name.Name)
 	}
-	return b.aggregateStage(v.Name.Name, r), nil
+	return b.aggregateStage(v.Name.Name, r)
 }
 
 // checkTableColumns checks what a table's columns must be: named and distinct.
