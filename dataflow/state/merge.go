@@ -32,6 +32,26 @@ func (r *Replica) Merge(ctx context.Context, pipeline dataflow.PipelineUID, floo
 	return upTo, r.merge(ctx, &job)
 }
 
+// Foldable returns what a Merge up to the cut floor would fold: how many layers, and bytes of entries. 0 when the cut cannot
+// be read here.
+func (r *Replica) Foldable(pipeline dataflow.PipelineUID, floor dataflow.CheckpointID) (layers int, bytes int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.mu.chains[pipeline]
+	if c == nil {
+		return 0, 0
+	}
+	k := c.lookup(floor)
+	if k == nil || k.status != cutReady {
+		return 0, 0
+	}
+	for _, l := range c.upTo(k.at) {
+		layers++
+		bytes += l.bytes
+	}
+	return layers, bytes
+}
+
 // settle merges up to a position that the log is about to forget, if the store does not hold it yet. When the deltas are
 // not here either, the store has lost what it had, and that is CORRUPT.
 func (r *Replica) settle(pipeline dataflow.PipelineUID, upTo dataflow.DeltaRef) error {
@@ -197,7 +217,7 @@ type Stats struct {
 type PipelineStats struct {
 	Pipeline     dataflow.PipelineUID
 	Layers       int
-	LayerBytes   int64 // memory that a Merge would free
+	LayerBytes   int64 // of the entries of all layers
 	LayerEntries int
 	Cuts         int // published and not expired
 	Base         Base

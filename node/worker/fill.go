@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -79,8 +80,9 @@ func (f *filling) fill(ctx context.Context, limit int) (n int, more bool, err er
 
 // fillers fill the tables of a run while its tasks work.
 type fillers struct {
-	cancel context.CancelFunc
-	done   sync.WaitGroup
+	cancel  context.CancelFunc
+	done    sync.WaitGroup
+	working atomic.Bool
 }
 
 // load fences older incarnations in every shard's log, waits until the base can be read there, and fills small tables and the
@@ -137,8 +139,10 @@ func (r *Running) fillOn(large []*filling, logger *slog.Logger) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	r.fillers.cancel = cancel
+	r.fillers.working.Store(true)
 	r.fillers.done.Go(func() {
 		defer cancel()
+		defer r.fillers.working.Store(false)
 		began := time.Now()
 		var g errgroup.Group
 		g.SetLimit(max(1, runtime.GOMAXPROCS(0)/2)) // the tasks need the other half

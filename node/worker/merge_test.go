@@ -41,9 +41,36 @@ func TestAMergeOfADroppedPipelineIsLeftAlone(t *testing.T) {
 	s := &Shard{Replica: replica}
 	pub := newPublisher(Config{Shards: []*Shard{s}, Meta: log, Logger: quiet, Merge: MergePolicy{Layers: 1}})
 	merge := func() error {
-		return pub.mergeIfDue(context.Background(), s, state.PipelineStats{Pipeline: p.UID, Layers: 1})
+		return pub.mergeIfDue(context.Background(), s, log.State().Pipelines[p.UID], foldable{layers: 1})
 	}
 	must(merge()) // the cut has not been published: next time
 	must(replica.DropPipeline(1, p.UID))
 	must(merge())
+}
+
+func TestFoldsAreWorthTheCompactionsThatTheyCause(t *testing.T) {
+	var m MergePolicy
+	m.ensureDefaults()
+	const mib = 1 << 20
+	for _, c := range []struct {
+		what string
+		f    foldable
+		age  time.Duration
+		due  bool
+	}{
+		{what: "nothing to fold", f: foldable{}, age: time.Hour},
+		{what: "little", f: foldable{layers: 10, bytes: mib}},
+		{what: "little, for long", f: foldable{layers: 10, bytes: mib}, age: m.Age, due: true},
+		{what: "many layers", f: foldable{layers: m.Layers, bytes: mib}, due: true},
+		{what: "much", f: foldable{layers: 1, bytes: 8 * mib}, due: true},
+		{what: "much, but little beside the store", f: foldable{layers: 1, bytes: 8 * mib, store: 100 * mib}},
+		{what: "a quarter of the store", f: foldable{layers: 1, bytes: 25 * mib, store: 100 * mib}, due: true},
+		{what: "as much as memory and replay bear", f: foldable{layers: 1, bytes: 64 * mib, store: 1000 * mib}, due: true},
+		{what: "much, while tables are filled", f: foldable{layers: m.Layers, bytes: 8 * mib, filling: true}, age: m.Age},
+		{what: "too much to wait for the filling", f: foldable{layers: 1, bytes: 32 * mib, filling: true}, due: true},
+	} {
+		if got := m.due(c.f, c.age); got != c.due {
+			t.Errorf("%s: due is %v", c.what, got)
+		}
+	}
 }

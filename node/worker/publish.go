@@ -12,19 +12,46 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weirdb/weir/dataflow"
-	"github.com/weirdb/weir/dataflow/state"
 	"github.com/weirdb/weir/internal/phase"
 	"github.com/weirdb/weir/raftlog/meta"
 )
 
-// MergePolicy says when the layers of a pipeline on a shard are folded into the store: when one of the bounds is met.
-// Folding costs the write of everything folded, an SST and its syncs; not folding costs memory, a longer look-up, and a
-// longer replay after a restart. Zero fields take the defaults.
+// MergePolicy says when the layers of a pipeline on a shard are folded into the store: when one of the bounds is met by those
+// that can be, the layers up to the release floor. Folding costs the write of everything folded, an SST and its syncs, and
+// later a compaction, which reads and writes again what the store has in the same range: of keys that are spread evenly, all of
+// it. Not folding costs memory, a longer look-up, and a longer replay after a restart. Zero fields take the defaults.
 type MergePolicy struct {
-	Bytes  int64         // of layers in memory; default 8 MiB
+	Bytes  int64         // of layers in memory, or more when the store is large (storeShare); default 8 MiB
 	Layers int           // in memory; default 48
 	Age    time.Duration // since the last fold, when there is anything to fold; default 30 s
 	Every  time.Duration // how often the bounds are looked at; default 1 s
+}
+
+const (
+	// storeShare of the store's size is worth a fold: half as many bytes cost twice as many compactions of the same store.
+	storeShare = 4
+	// maxDueBytes bounds that: so much memory per shard, and so much to be replayed after a restart.
+	maxDueBytes = 64 << 20
+	// fillingShare is how many times as many bytes wait while the pipeline's tables are being filled from the same store: until
+	// that is done each row costs a look-up, and a fold or compaction takes the processor from it.
+	fillingShare = 4
+)
+
+// foldable is what can be folded of a pipeline on a shard.
+type foldable struct {
+	layers  int
+	bytes   int64
+	store   uint64 // bytes of the shard's store
+	filling bool   // the pipeline's tables are being filled
+}
+
+// due reports whether it is time to fold, age after the last one.
+func (m *MergePolicy) due(f foldable, age time.Duration) bool {
+	enough := max(m.Bytes, min(int64(f.store/storeShare), maxDueBytes))
+	if f.filling {
+		return f.bytes >= fillingShare*enough
+	}
+	return f.layers > 0 && (f.bytes >= enough || f.layers >= m.Layers || age >= m.Age)
 }
 
 func (m *MergePolicy) ensureDefaults() {
@@ -43,6 +70,8 @@ type publisher struct {
 	cfg Config
 	// readable is told of each cut that has become readable on a shard; optional.
 	readable func(dataflow.ShardID, *dataflow.CheckpointCommit)
+	// filling reports whether tables of a pipeline are being filled; optional.
+	filling func(dataflow.PipelineUID) bool
 	// published holds which cuts the replicas have been told of, per pipeline; used by the publish loop alone.
 	published map[dataflow.PipelineUID]cutSet
 	// merged holds when a pipeline's layers were last folded on a shard; used by the merge loop alone.
@@ -189,8 +218,15 @@ func (p *publisher) mergeLoop(ctx context.Context) error {
 		st := p.cfg.Meta.State()
 		maps.DeleteFunc(p.merged, func(k mergeKey, _ time.Time) bool { return st.PipelineDeleted(k.pipeline) })
 		for _, s := range p.cfg.Shards {
-			for _, ps := range s.Replica.Stats().Pipelines {
-				if err := p.mergeIfDue(ctx, s, ps); err != nil {
+			stats := s.Replica.Stats()
+			for _, ps := range stats.Pipelines {
+				pl := st.Pipelines[ps.Pipeline]
+				if pl == nil {
+					continue // it will be dropped
+				}
+				f := foldable{store: stats.DiskBytes, filling: p.filling != nil && p.filling(ps.Pipeline)}
+				f.layers, f.bytes = s.Replica.Foldable(ps.Pipeline, pl.Floor().ID)
+				if err := p.mergeIfDue(ctx, s, pl, f); err != nil {
 					return err
 				}
 			}
@@ -198,30 +234,24 @@ func (p *publisher) mergeLoop(ctx context.Context) error {
 	}
 }
 
-func (p *publisher) mergeIfDue(ctx context.Context, s *Shard, ps state.PipelineStats) error {
-	pl := p.cfg.Meta.State().Pipelines[ps.Pipeline]
-	k := mergeKey{s.ID, ps.Pipeline}
-	if pl == nil {
-		return nil // it will be dropped
-	}
+func (p *publisher) mergeIfDue(ctx context.Context, s *Shard, pl *meta.Pipeline, f foldable) error {
+	k := mergeKey{s.ID, pl.UID}
 	last, ok := p.merged[k]
 	if !ok {
 		last = time.Now()
 		p.merged[k] = last
 	}
-	base, merged := s.Replica.Base(ps.Pipeline)
+	base, merged := s.Replica.Base(pl.UID)
 	if merged {
-		p.settle(ctx, s, ps.Pipeline, base.Ref)
+		p.settle(ctx, s, pl.UID, base.Ref)
 	}
 	floor := pl.Floor()
-	policy := p.cfg.Merge
-	due := ps.LayerBytes >= policy.Bytes || ps.Layers >= policy.Layers || time.Since(last) >= policy.Age
-	if ps.Layers == 0 || !due || floor.ID <= base.Checkpoint {
+	if floor.ID <= base.Checkpoint || !p.cfg.Merge.due(f, time.Since(last)) {
 		return nil
 	}
 	p.cfg.Phases.Enter(phase.Merge)
 	defer p.cfg.Phases.Leave(phase.Merge)
-	ref, err := s.Replica.Merge(ctx, ps.Pipeline, floor.ID)
+	ref, err := s.Replica.Merge(ctx, pl.UID, floor.ID)
 	switch dataflow.ReasonOf(err) {
 	case "":
 	case dataflow.ReasonNoCommittedCheckpoint, dataflow.ReasonCheckpointNotFound, dataflow.ReasonCheckpointExpired, dataflow.ReasonPipelineNotFound:
@@ -240,7 +270,7 @@ func (p *publisher) mergeIfDue(ctx context.Context, s *Shard, ps state.PipelineS
 		return fmt.Errorf("fold pipeline %s on shard %d: %w", pl.Name, s.ID, err)
 	}
 	p.merged[k] = time.Now()
-	p.settle(ctx, s, ps.Pipeline, ref)
+	p.settle(ctx, s, pl.UID, ref)
 	return nil
 }
 

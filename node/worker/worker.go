@@ -139,6 +139,10 @@ func New(cfg Config) *Worker {
 	w.mu.appended = make(chan struct{})
 	w.publisher = newPublisher(cfg)
 	w.publisher.readable = w.committed
+	w.publisher.filling = func(uid dataflow.PipelineUID) bool {
+		r := w.Live(uid)
+		return r != nil && r.fillers.working.Load()
+	}
 	return w
 }
 
