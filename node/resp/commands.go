@@ -17,23 +17,36 @@ type handler struct {
 	run               func(c *conn, ctx context.Context, args [][]byte)
 }
 
+// listed is a command of the table.
+type listed struct {
+	handler
+	quick bool // others wait for its answer: it takes no longer than a few rows do, if it waits for nothing itself
+}
+
 // commandTable returns the commands by name, and the names in order.
-func commandTable() (byName map[string]*handler, names []string) {
-	byName = make(map[string]*handler)
+func commandTable() (byName map[string]*listed, names []string) {
+	byName = make(map[string]*listed)
 	for _, group := range [][]handler{readCommands(), hashCommands(), keyspaceCommands(), connectionCommands(), serverCommands(), weirCommands()} {
 		for _, h := range group {
-			byName[h.name] = &h
+			byName[h.name] = &listed{handler: h}
 			names = append(names, h.name)
 		}
 	}
 	for _, name := range strings.Fields(writeCommands) {
-		byName[name] = &handler{name: name, arity: -1, run: func(c *conn, _ context.Context, _ [][]byte) {
+		byName[name] = &listed{handler: handler{name: name, arity: -1, run: func(c *conn, _ context.Context, _ [][]byte) {
 			c.out.refuse("READONLY", "You can't write against a read only replica. The tables are what the pipeline makes of its streams: append rows, with weir ingest, gRPC or HTTP")
-		}}
+		}}}
+	}
+	for _, name := range strings.Fields(quickCommands) {
+		byName[name].quick = true
 	}
 	slices.Sort(names)
 	return byName, names
 }
+
+// quickCommands may be answered while other connections wait (R6).
+const quickCommands = "get mget strlen exists touch type ttl pttl expiretime pexpiretime hgetall hget hmget hkeys hvals hlen hexists hstrlen " +
+	"ping echo select readonly"
 
 // writeCommands are refused as a replica of Redis refuses them, so that clients see that it is the write that is wrong.
 const writeCommands = "append bitfield bitop blmove blmpop blpop brpop brpoplpush bzmpop bzpopmax bzpopmin copy decr decrby del expire expireat " +
@@ -57,7 +70,7 @@ func (c *conn) run(ctx context.Context, args [][]byte) {
 }
 
 // lookUpCommand finds a command whatever the case of its name.
-func (c *conn) lookUpCommand(name []byte) *handler {
+func (c *conn) lookUpCommand(name []byte) *listed {
 	var lower [32]byte
 	if len(name) > len(lower) {
 		return nil

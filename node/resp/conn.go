@@ -2,18 +2,19 @@ package resp
 
 import (
 	"context"
-	"net"
 	"slices"
 	"sync/atomic"
 
 	"github.com/weirdb/weir/dataflow"
 )
 
-// conn is one client. Its goroutine owns all but nc and writes.
+// conn is one client. Its goroutine owns all but nc and writes, or its loop when it has no goroutine (R6).
 type conn struct {
 	s  *Server
-	nc net.Conn
-	id uint64
+	nc transport
+	// sock is nc if a loop serves the connection; else nil.
+	sock *socket
+	id   uint64
 	// writes is odd while the client is to take an answer, and another number with every slice of it that has been taken.
 	// Server.watchStuck reads it.
 	writes atomic.Uint64
@@ -28,19 +29,20 @@ type conn struct {
 	database dataflow.Isolation // SELECT
 	name     string             // CLIENT SETNAME
 	quit     bool               // the connection ends when the answers are sent
+	hurried  bool               // others wait while it answers
+	left     bool               // it has left commands undone, of a request that is not over
 	large    bool               // it has one of the places for large answers
 
 	key  dataflow.Row // of the command under way
 	text []byte       // a value on its way into out
 }
 
-func newConn(s *Server, nc net.Conn) *conn {
+func newConn(s *Server, nc transport) *conn {
 	return &conn{s: s, nc: nc, id: s.ids.Add(1), in: make([]byte, readBytes), reader: s.cfg.Backend.NewReader()}
 }
 
-// serve answers commands until the client goes, the server stops, or what comes is not RESP. It closes the connection.
+// serve answers commands until the client goes, the server stops, or what comes is not RESP.
 func (c *conn) serve(ctx context.Context) {
-	defer func() { _ = c.nc.Close() }() // nothing is buffered that could be lost
 	for {
 		if !c.answer(ctx) || !c.flush() || c.quit {
 			return
@@ -77,8 +79,15 @@ func (c *conn) answer(ctx context.Context) bool {
 	if c.from == c.to {
 		return true
 	}
-	c.reader.Begin()
-	defer c.reader.End()
+	if !c.left {
+		c.reader.Begin()
+	}
+	c.left = false
+	defer func() {
+		if !c.left {
+			c.reader.End()
+		}
+	}()
 	count := uint64(0)
 	defer func() { c.s.processed.Add(count) }()
 	for !c.quit {
@@ -90,6 +99,16 @@ func (c *conn) answer(ctx context.Context) bool {
 		}
 		if n == 0 {
 			return true
+		}
+		if c.hurried && len(args) > 0 {
+			if len(c.out.b) >= flushBytes || !c.runNow(ctx, args) {
+				c.left = true
+				return true
+			}
+			c.from += n
+			count++
+			c.args = args
+			continue
 		}
 		c.from += n
 		if len(args) == 0 {
@@ -124,6 +143,12 @@ func (c *conn) flush() bool {
 		c.writes.Add(2)
 	}
 	c.writes.Add(1)
+	c.sent()
+	return err == nil
+}
+
+// sent lets go of answers that have been sent.
+func (c *conn) sent() {
 	if c.out.b = c.out.b[:0]; cap(c.out.b) > 2*flushBytes {
 		c.out.b = nil
 	}
@@ -131,7 +156,6 @@ func (c *conn) flush() bool {
 		c.large = false
 		<-c.s.large
 	}
-	return err == nil
 }
 
 // room bounds the answer under way, which begins at from in out (R3). After an error the caller takes it back.

@@ -1,8 +1,9 @@
 // Package resp serves tables to Redis clients, for reading: RESP2 and RESP3, a key per row. docs/resp.md is what users
 // read.
 //
-// A connection is one goroutine: it reads what has come, answers every whole command of it, and writes the answers
-// together. The package knows tables through the interfaces of backend.go.
+// Whoever serves a connection reads what has come, answers every whole command of it, and writes the answers together. On
+// Linux a loop does that for many connections: one read and one write for a batch, and no goroutine to wake. Elsewhere, and
+// for listeners that are not TCP's, each connection has a goroutine. The package knows tables through the interfaces of backend.go.
 //
 // # Rules
 //
@@ -14,6 +15,10 @@
 //	    are written for a few connections at a time. A client that does not take its answer for stuckTime is cut off.
 //	R4  A key is written in one way that reads back as the same key (key.go).
 //	R5  NULL is the absence of a field: HGETALL leaves it out, HGET answers nil. A row that is there EXISTS in any case.
+//	R6  A loop waits for nothing but its clients. What might wait (a command that is not one of quickCommands, a key whose
+//	    cut cannot be read yet, anything that comes out as an error, a client without room for its answer) it leaves undone,
+//	    and a goroutine does it in the same request, during which the loop does not know the connection. What a loop does
+//	    at once is bounded: quickArgs words a command, flushBytes of answers.
 //
 // # The library
 //

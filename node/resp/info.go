@@ -77,7 +77,7 @@ func (c *conn) command(_ context.Context, args [][]byte) {
 	}
 }
 
-func (c *conn) commandInfo(h *handler) {
+func (c *conn) commandInfo(h *listed) {
 	c.out.array(6)
 	c.out.bulkString(h.name)
 	c.out.int(int64(h.arity))

@@ -13,6 +13,8 @@ import (
 type reply struct {
 	b  []byte
 	v3 bool // RESP3: NULL and maps have forms of their own
+	// refused is set by an error.
+	refused bool
 }
 
 func (r *reply) null() {
@@ -45,7 +47,10 @@ func (r *reply) pairs(n int) {
 }
 
 // refuse writes an error in the words of Redis: code is its first word.
-func (r *reply) refuse(code, text string) { r.b = redcon.AppendError(r.b, code+" "+printable(text)) }
+func (r *reply) refuse(code, text string) {
+	r.refused = true
+	r.b = redcon.AppendError(r.b, code+" "+printable(text))
+}
 
 // errorPrefix begins the code of Weir's own errors: the reason of docs/errors.md follows.
 const errorPrefix = "WEIR_"

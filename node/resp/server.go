@@ -14,7 +14,7 @@ import (
 // Server serves connections. Serve runs it; Stop ends it and waits for every goroutine.
 type Server struct {
 	cfg      Config
-	commands map[string]*handler
+	commands map[string]*listed
 	names    []string // of commands, in order
 	cursors  cursors
 	large    chan struct{} // a place per connection with a large answer
@@ -29,6 +29,7 @@ type Server struct {
 	mu struct {
 		sync.Mutex
 		listener net.Listener // nil before Serve
+		loops    *loops       // nil before Serve, after Stop, and where there are none
 		conns    map[*conn]struct{}
 		stopping bool
 	}
@@ -57,6 +58,13 @@ func (s *Server) Serve(l net.Listener) error {
 	defer s.wg.Done()
 	ended := make(chan struct{})
 	defer close(ended)
+	loops, err := openLoops(l)
+	if err != nil { // every connection has a goroutine then
+		s.cfg.Logger.Warn("serve Redis clients without loops", "error", err)
+	}
+	s.mu.Lock()
+	s.mu.loops = loops
+	s.mu.Unlock()
 	s.wg.Go(func() { s.watchStuck(ended) })
 	for {
 		nc, err := l.Accept()
@@ -91,17 +99,35 @@ func (s *Server) accept(nc net.Conn) {
 		_ = nc.Close()
 		return
 	}
-	c := newConn(s, nc)
+	ls := s.mu.loops
+	c, looped := ls.adopt(s, nc)
+	if !looped {
+		c = newConn(s, netTransport{nc})
+	}
 	s.mu.conns[c] = struct{}{}
 	s.wg.Add(1)
 	s.mu.Unlock()
+	if looped {
+		ls.start(c)
+		return
+	}
 	go func() {
-		defer s.wg.Done()
 		c.serve(s.ctx)
-		s.mu.Lock()
-		delete(s.mu.conns, c)
-		s.mu.Unlock()
+		s.end(c)
 	}()
+}
+
+// end lets go of a connection that is over.
+func (s *Server) end(c *conn) {
+	if c.left {
+		c.reader.End()
+	}
+	c.sent()         // what was not
+	_ = c.nc.Close() // nothing is buffered that could be lost
+	s.mu.Lock()
+	delete(s.mu.conns, c)
+	s.mu.Unlock()
+	s.wg.Done()
 }
 
 // watchStuck cuts off clients that do not take their answers (R3). A clock on every write would cost more than the rest of
@@ -129,7 +155,7 @@ func (s *Server) watchStuck(ended <-chan struct{}) {
 				now.ticks = was.ticks + 1
 			}
 			if seen[c] = now; now.ticks >= stuckTicks {
-				_ = c.nc.Close() // its goroutine sees an error
+				c.nc.cut()
 			}
 		}
 		s.mu.Unlock()
@@ -158,7 +184,7 @@ func (s *Server) Stop(ctx context.Context) {
 		_ = s.mu.listener.Close() // it is closed in any case
 	}
 	for c := range s.mu.conns {
-		_ = c.nc.SetReadDeadline(time.Unix(1, 0)) // who waits for a command waits no more
+		c.nc.stopReading() // who waits for a command waits no more
 	}
 	s.mu.Unlock()
 	done := make(chan struct{})
@@ -169,10 +195,15 @@ func (s *Server) Stop(ctx context.Context) {
 		s.cancel()
 		s.mu.Lock()
 		for c := range s.mu.conns {
-			_ = c.nc.Close()
+			c.nc.cut()
 		}
 		s.mu.Unlock()
 		<-done
 	}
 	s.cancel()
+	s.mu.Lock()
+	loops := s.mu.loops
+	s.mu.loops = nil
+	s.mu.Unlock()
+	loops.close()
 }
