@@ -187,6 +187,13 @@ func (c *Call) String() string {
 		b.WriteByte('[')
 		arg(1)
 		b.WriteByte(']')
+	case name == "[:]":
+		arg(0)
+		b.WriteByte('[')
+		arg(1)
+		b.WriteByte(':')
+		arg(2)
+		b.WriteByte(']')
 	case name == "array":
 		b.WriteString("ARRAY[")
 		list(0)

@@ -98,7 +98,7 @@ func lex(s string) []token {
 			i = j
 		default:
 			op := ""
-			for _, o := range []string{"->>", "#>>", "!~*", "->", "#>", "@>", "<@", "?|", "?&", "::", "||", "<=", ">=", "<>", "!=", "!~", "~*", "<<", ">>"} {
+			for _, o := range []string{"->>", "#>>", "!~*", "->", "#>", "@>", "<@", "?|", "?&", "#-", "&&", "::", "||", "<=", ">=", "<>", "!=", "!~", "~*", "<<", ">>"} {
 				if strings.HasPrefix(s[i:], o) {
 					op = o
 					break
@@ -197,7 +197,7 @@ func (p *parser) expr(level int) expr.Expr {
 			ok = binary(levelAnd)
 		case "=", "<>", "!=", "<", ">", "<=", ">=":
 			ok = binary(levelCompare)
-		case "->", "->>", "#>", "#>>", "@>", "<@", "?", "?|", "?&", "||", "~", "~*", "!~", "!~*", "&", "|", "#", "<<", ">>":
+		case "->", "->>", "#>", "#>>", "#-", "&&", "@>", "<@", "?", "?|", "?&", "||", "~", "~*", "!~", "!~*", "&", "|", "#", "<<", ">>":
 			ok = binary(levelOther)
 		case "+", "-":
 			ok = binary(levelAdd)
@@ -214,7 +214,13 @@ func (p *parser) expr(level int) expr.Expr {
 		case "[":
 			ok = true
 			p.i++
-			left = call("[]", left, p.expr(0))
+			index := p.expr(0)
+			if p.peek().text == ":" {
+				p.i++
+				left = call("[:]", left, index, p.expr(0))
+			} else {
+				left = call("[]", left, index)
+			}
 			p.need("]")
 		case "::":
 			ok = true

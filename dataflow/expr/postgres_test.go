@@ -110,6 +110,8 @@ func pgAnswer(out string) string {
 	switch name {
 	case "integer", "smallint":
 		name = "bigint"
+	case "integer[]":
+		name = "bigint[]"
 	case "timestamp with time zone":
 		name = "timestamptz"
 	case "timestamp with time zone[]":

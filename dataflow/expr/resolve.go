@@ -258,12 +258,16 @@ func formatSignature(name string, types []string) string {
 		return types[0] + " " + upper
 	case name == "[]" && n == 2:
 		return types[0] + "[" + types[1] + "]"
+	case name == "[:]" && n == 3:
+		return types[0] + "[" + types[1] + ":" + types[2] + "]"
 	case name == "array" && n > 0:
 		return "ARRAY[" + strings.Join(types, ", ") + "]"
 	case isQuantified(name) && n == 2:
 		return types[0] + " " + upper + " (" + types[1] + ")"
 	case (name == "not" || !isWord(name)) && n == 1:
 		return upper + " " + types[0]
+	case isLike(name) && n == 3:
+		return types[0] + " " + upper + " " + types[1] + " ESCAPE " + types[2]
 	case isOperator(name) && n > 1:
 		return strings.Join(types, " "+upper+" ")
 	}
@@ -400,7 +404,7 @@ func topics() []topic {
 		{"Arrays", arrayFunctions()},
 		{"Time", append(timeFunctions(), dateFunctions()...)},
 		{"Bytes", byteaFunctions()},
-		{"JSON", jsonFunctions()},
+		{"JSON", append(jsonFunctions(), jsonPathFunctions()...)},
 		{"URLs", urlFunctions()},
 	}
 }

@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"slices"
+
 	"strconv"
 
 	"github.com/weirdb/weir/dataflow"
@@ -141,6 +143,9 @@ func (b *binder) call(at sql.Span, name string, list ...sql.Expr) (expr.Expr, er
 func (b *binder) newCall(at sql.Span, name string, args ...expr.Expr) (expr.Expr, error) {
 	x, err := expr.NewCall(name, args...)
 	if err != nil {
+		if name == "&&" && !slices.ContainsFunc(args, func(x expr.Expr) bool { return x.Type().Form() == dataflow.FormList }) {
+			return nil, b.refuse(at, "the operator && is of arrays: write AND")
+		}
 		return nil, b.at(err, at)
 	}
 	return x, nil

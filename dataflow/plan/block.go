@@ -281,7 +281,14 @@ func columnName(e sql.Expr) string {
 	case *sql.Name:
 		return e.Parts[len(e.Parts)-1].Name
 	case *sql.Call:
+		if e.Func.Name == sql.SliceFunction {
+			return columnName(e.Args[0])
+		}
 		return e.Func.Name
+	case *sql.Binary:
+		if e.Op == "[]" {
+			return columnName(e.L)
+		}
 	case *sql.Cast:
 		if name := columnName(e.X); name != unnamed && name != "case" {
 			return name

@@ -312,7 +312,7 @@ type Cast struct {
 
 // Call is a call of a function. SQL's special forms are calls too: extract(f FROM x) is extract('f', x), substring(x
 // FROM a FOR b) is substring(x, a, b), position(a IN b) is position(a, b), trim(LEADING a FROM b) is ltrim(b, a),
-// CURRENT_TIMESTAMP is now(), x AT TIME ZONE z is timezone(z, x).
+// CURRENT_TIMESTAMP is now(), a[m:n] is SliceFunction of a, m and n, x AT TIME ZONE z is timezone(z, x).
 type Call struct {
 	Func     Ident
 	Star     bool // count(*)
@@ -324,6 +324,9 @@ type Call struct {
 	Over     *Window
 	At       Span
 }
+
+// SliceFunction is the function of array[from:to].
+const SliceFunction = "[:]"
 
 // Window is OVER (PARTITION BY … ORDER BY …).
 type Window struct {

@@ -1,6 +1,11 @@
 package sql
 
-import "github.com/weirdb/weir/dataflow"
+import (
+	"math"
+	"strconv"
+
+	"github.com/weirdb/weir/dataflow"
+)
 
 // Precedences, weakest first: PostgreSQL's table.
 const (
@@ -163,9 +168,12 @@ func (p *parser) apply(left Expr, prec int) Expr {
 	case "at":
 		return p.atTimeZone(left, t)
 	case "[":
+		if p.isPunct(":") {
+			return p.slice(left, t, &Literal{Kind: LiteralInteger, Text: "1", At: t.at})
+		}
 		index := p.expression()
 		if p.isPunct(":") {
-			p.unsupported(p.peek().at, "slices of arrays are not there yet: write the elements one by one")
+			return p.slice(left, t, index)
 		}
 		p.expectPunct("]")
 		return &Binary{Op: "[]", OpAt: t.at, L: left, R: index, At: p.since(left.Span())}
@@ -179,6 +187,17 @@ func (p *parser) apply(left Expr, prec int) Expr {
 		p.unsupported(t.at, "%s is not supported", p.upper(t))
 	}
 	return left
+}
+
+// slice parses the end of array[from:to], a call of the function SliceFunction. A bound that is left out is that of the array.
+func (p *parser) slice(array Expr, open token, from Expr) Expr {
+	p.expectPunct(":")
+	to := Expr(&Literal{Kind: LiteralInteger, Text: strconv.FormatInt(math.MaxInt64, 10), At: p.peek().at})
+	if !p.isPunct("]") {
+		to = p.expression()
+	}
+	p.expectPunct("]")
+	return &Call{Func: Ident{SliceFunction, open.at}, Args: []Expr{array, from, to}, At: p.since(array.Span())}
 }
 
 // quantified parses op ANY (array) and op ALL (array).
@@ -207,7 +226,7 @@ var operatorsOfAny = map[string]string{"=": "=", "<>": "<>", "<": "<", "<=": "<=
 
 // otherOperators are the operators of precedence precOther that can be written.
 var otherOperators = map[string]bool{"||": true, "~": true, "~*": true, "!~": true, "!~*": true, "&": true, "|": true, "#": true, "<<": true, ">>": true,
-	"->": true, "->>": true, "#>": true, "#>>": true, "@>": true, "<@": true, "?": true, "?|": true, "?&": true,
+	"->": true, "->>": true, "#>": true, "#>>": true, "#-": true, "&&": true, "@>": true, "<@": true, "?": true, "?|": true, "?&": true,
 	"~~": true, "!~~": true, "~~*": true, "!~~*": true, "^@": true}
 
 // isTest parses what follows IS.

@@ -131,7 +131,6 @@ const joinPlace = "a join stands in FROM, before WHERE"
 var refusedOperators = map[string]string{
 	"==":  "write =",
 	"===": "write =",
-	"&&":  "write AND",
 	"!":   "write NOT",
 	"=<":  "write <=",
 	"=!":  "write <>",
