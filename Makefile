@@ -11,8 +11,10 @@ GATEWAY_VERSION       := v2.33.0
 
 # What is slow runs small in `make test` and has a target of its own, which CI calls.
 KILLS     ?= 200
-# What the live tables of the killed server may take; 0 = all they want. 1MiB is far less than that.
+# What the live tables of the killed server may take; 0 = half of the machine's. 1MiB is far less than the models' tables take.
+# BALLAST is how many keys one more table has: 3,000,000 do not fit into 64MiB. The run fails when nothing was evicted.
 MEMORY ?= 0
+BALLAST ?= 0
 FUZZ_TIME ?= 60s
 
 # Written by people; the rest is generated.
@@ -63,7 +65,7 @@ bench: build
 
 ## test-kill: SIGKILL a real server again and again, and compare with a model
 test-kill:
-	go test -count=1 -timeout 40m ./internal/killtest -kills $(KILLS) -memory $(MEMORY) -v
+	go test -count=1 -timeout 40m ./internal/killtest -kills $(KILLS) -memory $(MEMORY) -ballast $(BALLAST) -v
 
 ## test-crash: crash at every durable operation of a scripted life
 test-crash:

@@ -24,6 +24,7 @@ var (
 	kills  = flag.Int("kills", 10, "how often the server is killed")
 	seed   = flag.Uint64("seed", 0, "of what the test chooses; 0 = a new one")
 	memory = flag.String("memory", "0", "the server's --memory: little makes it evict entries of tables and look them up")
+	keys   = flag.Uint64("ballast", 0, "keys of a table that is there to fill the memory: the test fails when they fit")
 	keep   = flag.Bool("keep", false, "keep the data directory and the history also when nothing is wrong")
 )
 
@@ -98,10 +99,12 @@ type run struct {
 	tables  []*table
 	audits  map[string]*audit
 	sender  *plainSender
+	ballast *ballast // nil without one
 
 	producers []*producer
 	failed    chan error // capacity 1: the first failure of a child process
 	extended  time.Time  // when the logs were last read
+	ended     bool       // all that was sent is committed
 	stats
 }
 
@@ -140,6 +143,11 @@ func newRun(t *testing.T, dir string, seed uint64) *run {
 		job.Addr = r.server.grpc
 		r.producers = append(r.producers, &producer{job: job, history: r.history, ended: r.fail})
 	}
+	if *keys > 0 {
+		if r.ballast, err = openBallast(r.server.grpc, *keys, seed, r.history); err != nil {
+			t.Fatal(err)
+		}
+	}
 	r.sender = &plainSender{name: "plain", rng: rand.New(rand.NewPCG(seed, 2)), conn: r.server.conn, tables: r.tables[1:], audit: r.audits["orders"], history: r.history}
 	return r
 }
@@ -158,6 +166,9 @@ func (r *run) close() {
 			_ = p.kill() // it may have ended
 		}
 	}
+	if r.ballast != nil {
+		_ = r.ballast.client.Close()
+	}
 	r.server.close()
 	_ = r.client.Close()
 	if err := r.history.close(); err != nil {
@@ -174,6 +185,11 @@ func (r *run) run(n int) error {
 	if err := r.deploy(ctx); err != nil {
 		return err
 	}
+	if r.ballast != nil {
+		if err := r.ballast.fill(ctx, r.server.http); err != nil {
+			return fmt.Errorf("fill the ballast: %w", err)
+		}
+	}
 	for _, p := range r.producers {
 		if err := p.start(); err != nil {
 			return err
@@ -184,6 +200,9 @@ func (r *run) run(n int) error {
 		g.Go(func() error { defer cancel(); return rd.run(beside) })
 	}
 	g.Go(func() error { defer cancel(); return r.sender.run(beside) })
+	if r.ballast != nil {
+		g.Go(func() error { defer cancel(); return r.ballast.run(beside) })
+	}
 	err := r.killAll(ctx, n)
 	if ctx.Err() != nil {
 		err = nil // it ended because of what g says
@@ -205,7 +224,11 @@ func (r *run) deploy(ctx context.Context) error {
 	if err := r.server.ready(ctx); err != nil {
 		return err
 	}
-	for _, p := range []struct{ name, sql string }{{"wordcount", wordcountSQL}, {"orders", ordersSQL}} {
+	programs := []struct{ name, sql string }{{"wordcount", wordcountSQL}, {"orders", ordersSQL}}
+	if r.ballast != nil {
+		programs = append(programs, struct{ name, sql string }{"ballast", ballastSQL})
+	}
+	for _, p := range programs {
 		if _, err := r.client.Deploy(ctx, weir.Deploy{Pipeline: p.name, SQL: p.sql}); err != nil {
 			return fmt.Errorf("deploy %s: %w", p.name, err)
 		}
@@ -477,6 +500,11 @@ func (r *run) compare(ctx context.Context) error {
 			return err
 		}
 	}
+	if r.ballast != nil {
+		if err := r.ballast.look(ctx, r.client, r.server.http, r.ended); err != nil {
+			return err
+		}
+	}
 	r.comparisons++
 	r.history.log("compared: %d committed and %d live answers so far", r.answers(false), r.answers(true))
 	return nil
@@ -546,8 +574,19 @@ func (r *run) finish(ctx context.Context) error {
 			return fmt.Errorf("wait for the rows of %s to be committed: %w", r.sender.name, err)
 		}
 	}
+	if r.ballast != nil {
+		if err := r.ballast.settle(ctx); err != nil {
+			return fmt.Errorf("wait for the ballast to be committed: %w", err)
+		}
+	}
+	r.ended = true
 	if err := r.compare(ctx); err != nil {
 		return err
+	}
+	if r.ballast != nil {
+		if err := r.ballast.full(); err != nil {
+			return err
+		}
 	}
 	for who, rows := range final {
 		// The plain sender was cut off: its last append may be there, unanswered.

@@ -93,6 +93,10 @@ func (r *run) report() string {
 		log := r.audits[name].log
 		fmt.Fprintf(&b, "%-10s %8d rows read back, %d of them dropped by retention since\n", log.stream, log.length(), log.trimmed)
 	}
+	if r.ballast != nil {
+		fmt.Fprintf(&b, "ballast    %8d rows of %d keys; in one life of the server %d keys were evicted and %d looked up\n",
+			r.ballast.rows.Load(), r.ballast.keys, r.ballast.evicted, r.ballast.lookedUp)
+	}
 	fmt.Fprintf(&b, "\n%d committed and %d live answers compared with the model, in %d comparisons that took %s\n",
 		r.answers(false), r.answers(true), r.comparisons, r.comparing.Round(time.Second/10))
 	if w := slices.Clone(r.waits); len(w) > 0 {
