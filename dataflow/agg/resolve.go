@@ -90,13 +90,13 @@ func Names() []string {
 	for _, s := range Signatures() {
 		names = append(names, s.Name)
 	}
-	return names
+	return append(names, pairedNames[:]...)
 }
 
 // IsAggregate reports whether name is the name of an aggregate.
 func IsAggregate(name string) bool {
 	_, ok := Lookup(name)
-	return ok
+	return ok || IsPaired(name)
 }
 
 // Resolve returns the aggregate called name for an argument of type arg, or for * when star is set, and the type of its

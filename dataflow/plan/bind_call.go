@@ -38,8 +38,6 @@ func refusedFunction(name string) string {
 		return "write approx_percentile(x, 0.95)"
 	case "any_value":
 		return "write min(x), or first(x)"
-	case "corr", "covar_pop", "covar_samp", "regr_slope":
-		return "this aggregate is not there yet; there are " + quoteList(agg.Names())
 	case "ifnull", "nvl", "isnull":
 		return "write coalesce(x, y)"
 	case "if", "iif", "decode":
@@ -90,6 +88,9 @@ func (b *binder) function(c *sql.Call) (expr.Expr, error) {
 	name := c.Func.Name
 	if c.Over != nil {
 		return b.window(c)
+	}
+	if agg.IsPaired(name) {
+		return b.paired(c)
 	}
 	if agg.IsAggregate(name) {
 		return b.aggregate(c)

@@ -184,6 +184,8 @@ func (b *binder) windowAggregate(w *windowCall, c *sql.Call) error {
 	name := c.Func.Name
 	sig, _ := agg.Lookup(name)
 	switch {
+	case agg.IsPaired(name):
+		return b.refuse(c.At, "%s(…) over a window is not there yet: group by the columns of PARTITION BY in a subquery", name)
 	case c.Distinct && sig.Distinct != agg.DistinctSame:
 		return b.refuse(c.At, "DISTINCT in a window function is not there: write a subquery with SELECT DISTINCT")
 	case sig.NeedsArrival:
