@@ -50,6 +50,12 @@ func (g *Gateway) watch(w http.ResponseWriter, r *http.Request, path map[string]
 		receiveWatch(ctx, call, received)
 	}()
 	defer func() { cancel(); <-done }()
+	writeWatch(ctx, w, received)
+}
+
+// writeWatch writes what a watch receives, and a comment whenever it has received nothing for a while, until an error, the end of
+// ctx, or the client goes.
+func writeWatch(ctx context.Context, w http.ResponseWriter, received <-chan watchMessage) {
 	s := &eventStream{w: w, rc: http.NewResponseController(w)}
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()
