@@ -110,10 +110,6 @@ func (r *runner) ringCase(ctx context.Context, k ringCase, f *figures) (err erro
 
 	before := settledMemory()
 	r.progress("%s %s: warm up", f.bench, f.name)
-	stop, err := profile(r.cfg.Profile, k.profile)
-	if err != nil {
-		return err
-	}
 	gate.set(gateOpen)
 	seen := newCuts(c)
 	// Tables fill before anything is measured: until the rings have been round once, some keys are new.
@@ -126,6 +122,10 @@ func (r *runner) ringCase(ctx context.Context, k ringCase, f *figures) (err erro
 		}
 	}
 	r.progress("%s %s: measure", f.bench, f.name)
+	stop, err := profile(r.cfg.Profile, k.profile)
+	if err != nil {
+		return err
+	}
 	var beside errgroup.Group
 	besideCtx, stopBeside := context.WithCancel(ctx)
 	defer stopBeside()
