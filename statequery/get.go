@@ -43,11 +43,9 @@ func (e *Engine) BatchGet(ctx context.Context, pipeline, table string, keys []da
 	if err != nil {
 		return fail(err)
 	}
-	encoded := make([][]byte, len(keys))
-	for i, k := range keys {
-		if encoded[i], err = encodeKey(t.stage, k); err != nil {
-			return fail(err)
-		}
+	encoded, err := encodeKeys(t.stage, keys)
+	if err != nil {
+		return fail(err)
 	}
 	open := func(p *Pipeline) (*reading, error) { return e.open(ctx, p, o) }
 	var r *reading
@@ -132,14 +130,25 @@ func (r *reading) tooManyKeys(n int) error {
 // accumulators returns what the table holds for keys, nil for none.
 func (r *reading) accumulators(ctx context.Context, t *Table, keys [][]byte) ([][]byte, error) {
 	accs := make([][]byte, len(keys))
+	piece := make([]byte, 0, min(len(keys)*accBytes, accPiece))
 	size := int64(0)
 	for i, k := range keys {
 		if i%lookUpCheck == lookUpCheck-1 && ctx.Err() != nil {
 			return nil, deadline(ctx)
 		}
-		var err error
-		if accs[i], err = r.get(ctx, t, k); err != nil {
+		if cap(piece)-len(piece) < accBytes || len(piece) > accPiece { // a large accumulator has made the piece large
+			piece = make([]byte, 0, min((len(keys)-i)*accBytes, accPiece))
+		}
+		at := len(piece)
+		val, found, err := r.find(ctx, t, k, piece)
+		switch {
+		case err != nil:
 			return nil, err
+		case found:
+			piece = val
+			accs[i] = val[at:len(val):len(val)]
+		default:
+			accs[i] = t.unfed
 		}
 		if size += int64(len(accs[i])); size > r.e.cfg.MaxBytes {
 			return nil, r.tooManyKeys(i + 1)
@@ -147,3 +156,10 @@ func (r *reading) accumulators(ctx context.Context, t *Table, keys [][]byte) ([]
 	}
 	return accs, nil
 }
+
+// A batch of look-ups gathers accumulators in pieces of memory: of accBytes per key, which is what counts and sums take, but of
+// accPiece at most.
+const (
+	accBytes = 32
+	accPiece = 16 << 10
+)

@@ -69,6 +69,25 @@ func encodeKey(st *plan.Stage, row dataflow.Row) ([]byte, error) {
 	return appendKey(make([]byte, 0, 64), st, row) // most keys fit
 }
 
+// encodeKeys is encodeKey of many keys, in one piece of memory.
+func encodeKeys(st *plan.Stage, rows []dataflow.Row) ([][]byte, error) {
+	encoded, ends := make([][]byte, len(rows)), make([]int, len(rows))
+	all := make([]byte, 0, 16*len(rows)) // a BIGINT takes 9
+	var err error
+	for i, row := range rows {
+		if all, err = appendKey(all, st, row); err != nil {
+			return nil, err
+		}
+		ends[i] = len(all)
+	}
+	at := 0
+	for i, end := range ends {
+		encoded[i] = all[at:end:end]
+		at = end
+	}
+	return encoded, nil
+}
+
 // appendKey is encodeKey into memory of the caller.
 func appendKey(dst []byte, st *plan.Stage, row dataflow.Row) ([]byte, error) {
 	if len(row) != len(st.Key) {

@@ -118,8 +118,12 @@ func (c *Client) BatchGet(ctx context.Context, table string, keys []dataflow.Row
 		Pipeline: p, Table: t, Isolation: o.isolation(), MinToken: o.MinToken, SessionToken: c.session(p, &o),
 		MaxWait: o.maxWait(), CheckpointId: o.checkpoint(), Numbers: o.numbers(),
 	}
-	for _, k := range keys {
-		req.Keys = append(req.Keys, wire.Key(k))
+	if columns, ok := wire.KeyColumns(keys); ok {
+		req.KeyColumns = columns
+	} else {
+		for _, k := range keys {
+			req.Keys = append(req.Keys, wire.Key(k))
+		}
 	}
 	r, err := call(ctx, c, repeatable, c.query.BatchGet, req)
 	c.finish(p, &o, r.GetCut(), err)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -175,19 +176,25 @@ type caller struct {
 	g      *getter
 	random xorshift
 	newest uint64 // cut seen
+	keys   []dataflow.Row
+	want   []byte // scratch of call
 }
 
 func (g *getter) caller() *caller {
-	return &caller{g: g, random: xorshift(g.seed.Add(0x9e3779b97f4a7c15))}
+	c := &caller{g: g, random: xorshift(g.seed.Add(0x9e3779b97f4a7c15)), keys: make([]dataflow.Row, g.batch)}
+	for i := range c.keys {
+		c.keys[i] = weir.Key(int64(0))
+	}
+	return c
 }
 
 // call reads random keys, all of which exist, and checks what cannot be otherwise: the rows are those of the keys, and
 // committed cuts do not go back (G3).
 func (c *caller) call(ctx context.Context) error {
 	g := c.g
-	keys := make([]dataflow.Row, g.batch)
+	keys := c.keys
 	for i := range keys {
-		keys[i] = weir.Key(int64(c.random.below(g.s.load.keys)))
+		keys[i][0].Int = int64(c.random.below(g.s.load.keys))
 	}
 	o := weir.ReadOptions{Isolation: g.isolation}
 	var found []weir.Row
@@ -213,7 +220,8 @@ func (c *caller) call(ctx context.Context) error {
 		return voidf("%d keys were asked for and %d rows answered", len(keys), len(found))
 	}
 	for i, row := range found {
-		if want := fmt.Appendf(nil, `{"k":%d,`, keys[i][0].Int); !bytes.HasPrefix(row, want) {
+		c.want = append(strconv.AppendInt(append(c.want[:0], `{"k":`...), keys[i][0].Int, 10), ',')
+		if !bytes.HasPrefix(row, c.want) {
 			return voidf("the row of key %d is %s", keys[i][0].Int, row)
 		}
 	}

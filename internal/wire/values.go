@@ -1,7 +1,11 @@
 package wire
 
 import (
+	"context"
+	"strconv"
+
 	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/dataflow/batch"
 	"github.com/weirdb/weir/dataflow/expr"
 	weirv1 "github.com/weirdb/weir/proto/weir/v1"
 )
@@ -123,6 +127,83 @@ func Key(row dataflow.Row) *weirv1.Key {
 		k.Values[i] = Value(v)
 	}
 	return k
+}
+
+// KeyColumns returns keys as columns, which costs less than a message per key. ok is false for keys that do not go into
+// columns: of different lengths or types, with NULLs, or as texts to be parsed.
+func KeyColumns(keys []dataflow.Row) (m *weirv1.ColumnBatch, ok bool) {
+	if len(keys) == 0 || len(keys[0]) == 0 {
+		return nil, false
+	}
+	schema := make(dataflow.Schema, len(keys[0]))
+	for i, v := range keys[0] {
+		schema[i] = dataflow.Column{Name: "key" + strconv.Itoa(i), Type: v.Type}
+	}
+	for _, k := range keys {
+		if len(k) != len(schema) {
+			return nil, false
+		}
+		for i, v := range k {
+			if v.Null || v.Type == dataflow.TypeUnknown || v.Type != schema[i].Type {
+				return nil, false
+			}
+		}
+	}
+	b := batch.NewBatch(schema)
+	for _, k := range keys {
+		for i, v := range k {
+			b.Cols[i].AppendValue(v)
+		}
+	}
+	b.N = len(keys)
+	return EncodeColumns(b, 0, b.N), true
+}
+
+// maxKeyValues bounds the parts of all keys of a request: as many keys as there may be, of ten parts each.
+const maxKeyValues = 10 * dataflow.MaxBatchGetKeys
+
+// KeysFrom is the reverse of KeyColumns. It takes all that DecodeColumns does; a column of NULLs has no type.
+func KeysFrom(ctx context.Context, m *weirv1.ColumnBatch, field string) ([]dataflow.Row, error) {
+	if n := uint64(m.GetRows()) * uint64(len(m.GetColumns())); n > maxKeyValues {
+		return nil, tooLarge(field, "keys of %d parts in all are over the limit of %d", n, maxKeyValues)
+	}
+	schema := make(dataflow.Schema, len(m.GetColumns()))
+	named := make([]*weirv1.ColumnData, len(schema))
+	for i, c := range m.GetColumns() {
+		schema[i] = dataflow.Column{Name: "key" + strconv.Itoa(i), Type: typeOf(c)}
+		named[i] = &weirv1.ColumnData{Name: schema[i].Name, Nulls: c.GetNulls(), Values: c.GetValues()}
+	}
+	b, err := DecodeColumns(ctx, schema, &weirv1.ColumnBatch{Rows: m.GetRows(), Columns: named}, field)
+	if err != nil {
+		return nil, err
+	}
+	rows, values := make([]dataflow.Row, b.N), make(dataflow.Row, b.N*len(schema))
+	for r := range rows {
+		rows[r], values = values[:len(schema):len(schema)], values[len(schema):]
+		for i, c := range b.Cols {
+			rows[r][i] = c.Value(r)
+		}
+	}
+	return rows, nil
+}
+
+// typeOf returns the type that a column's values have as they are sent.
+func typeOf(c *weirv1.ColumnData) dataflow.Type {
+	switch c.GetValues().(type) {
+	case *weirv1.ColumnData_Booleans:
+		return dataflow.TypeBool
+	case *weirv1.ColumnData_Bigints:
+		return dataflow.TypeBigInt
+	case *weirv1.ColumnData_Doubles:
+		return dataflow.TypeDouble
+	case *weirv1.ColumnData_Timestamps:
+		return dataflow.TypeTimestamp
+	case *weirv1.ColumnData_Numerics:
+		return dataflow.TypeNumeric
+	case *weirv1.ColumnData_Byteas:
+		return dataflow.TypeBytea
+	}
+	return dataflow.TypeText
 }
 
 // KeyFrom is the reverse of Key, see ValueFrom.

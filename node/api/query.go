@@ -168,14 +168,9 @@ func (s *queryService) BatchGet(ctx context.Context, r *weirv1.BatchGetRequest) 
 	if err != nil {
 		return nil, err
 	}
-	if n := len(r.GetKeys()); n > dataflow.MaxBatchGetKeys {
-		return nil, wrong(dataflow.ReasonTooLarge, "keys", "%d keys are over the limit of %d", n, dataflow.MaxBatchGetKeys)
-	}
-	keys := make([]dataflow.Row, len(r.GetKeys()))
-	for i, k := range r.GetKeys() {
-		if keys[i], err = checkKey("keys", k); err != nil {
-			return nil, err
-		}
+	keys, err := batchKeys(ctx, r)
+	if err != nil {
+		return nil, err
 	}
 	rows, found, cut, err := s.b.Queries.BatchGet(ctx, r.GetPipeline(), r.GetTable(), keys, o)
 	if err != nil {
@@ -189,6 +184,32 @@ func (s *queryService) BatchGet(ctx context.Context, r *weirv1.BatchGetRequest) 
 		}
 	}
 	return m, nil
+}
+
+// batchKeys returns the keys of a request, however they are given.
+func batchKeys(ctx context.Context, r *weirv1.BatchGetRequest) ([]dataflow.Row, error) {
+	field, n := "keys", len(r.GetKeys())
+	columns := r.GetKeyColumns()
+	if columns != nil {
+		if n > 0 {
+			return nil, invalid("key_columns", "is instead of keys, which are there too")
+		}
+		field, n = "key_columns", int(columns.GetRows())
+	}
+	if n > dataflow.MaxBatchGetKeys {
+		return nil, wrong(dataflow.ReasonTooLarge, field, "%d keys are over the limit of %d", n, dataflow.MaxBatchGetKeys)
+	}
+	if columns != nil {
+		return wire.KeysFrom(ctx, columns, field)
+	}
+	keys := make([]dataflow.Row, n)
+	var err error
+	for i, k := range r.GetKeys() {
+		if keys[i], err = checkKey(field, k); err != nil {
+			return nil, err
+		}
+	}
+	return keys, nil
 }
 
 // Scan implements weirv1.QueryServiceServer.

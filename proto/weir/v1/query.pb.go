@@ -189,13 +189,16 @@ type BatchGetRequest struct {
 	Pipeline string                 `protobuf:"bytes,1,opt,name=pipeline,proto3" json:"pipeline,omitempty"`
 	Table    string                 `protobuf:"bytes,2,opt,name=table,proto3" json:"table,omitempty"`
 	// At most 10,000.
-	Keys          []*Key               `protobuf:"bytes,3,rep,name=keys,proto3" json:"keys,omitempty"`
-	Isolation     Read                 `protobuf:"varint,4,opt,name=isolation,proto3,enum=weir.v1.Read" json:"isolation,omitempty"`
-	MinToken      string               `protobuf:"bytes,5,opt,name=min_token,json=minToken,proto3" json:"min_token,omitempty"`
-	SessionToken  string               `protobuf:"bytes,6,opt,name=session_token,json=sessionToken,proto3" json:"session_token,omitempty"`
-	MaxWait       *durationpb.Duration `protobuf:"bytes,7,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`
-	CheckpointId  *uint64              `protobuf:"varint,8,opt,name=checkpoint_id,json=checkpointId,proto3,oneof" json:"checkpoint_id,omitempty"`
-	Numbers       Numbers              `protobuf:"varint,9,opt,name=numbers,proto3,enum=weir.v1.Numbers" json:"numbers,omitempty"`
+	Keys         []*Key               `protobuf:"bytes,3,rep,name=keys,proto3" json:"keys,omitempty"`
+	Isolation    Read                 `protobuf:"varint,4,opt,name=isolation,proto3,enum=weir.v1.Read" json:"isolation,omitempty"`
+	MinToken     string               `protobuf:"bytes,5,opt,name=min_token,json=minToken,proto3" json:"min_token,omitempty"`
+	SessionToken string               `protobuf:"bytes,6,opt,name=session_token,json=sessionToken,proto3" json:"session_token,omitempty"`
+	MaxWait      *durationpb.Duration `protobuf:"bytes,7,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`
+	CheckpointId *uint64              `protobuf:"varint,8,opt,name=checkpoint_id,json=checkpointId,proto3,oneof" json:"checkpoint_id,omitempty"`
+	Numbers      Numbers              `protobuf:"varint,9,opt,name=numbers,proto3,enum=weir.v1.Numbers" json:"numbers,omitempty"`
+	// The keys as columns, one per part of the key and in its order, whatever they are called. It says the same as keys, takes
+	// their place and costs less.
+	KeyColumns    *ColumnBatch `protobuf:"bytes,10,opt,name=key_columns,json=keyColumns,proto3" json:"key_columns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -291,6 +294,13 @@ func (x *BatchGetRequest) GetNumbers() Numbers {
 		return x.Numbers
 	}
 	return Numbers_NUMBERS_UNSPECIFIED
+}
+
+func (x *BatchGetRequest) GetKeyColumns() *ColumnBatch {
+	if x != nil {
+		return x.KeyColumns
+	}
+	return nil
 }
 
 type BatchGetResponse struct {
@@ -1039,7 +1049,7 @@ const file_weir_v1_query_proto_rawDesc = "" +
 	"\x0e_checkpoint_id\"?\n" +
 	"\vGetResponse\x12\x10\n" +
 	"\x03row\x18\x01 \x01(\fR\x03row\x12\x1e\n" +
-	"\x03cut\x18\x02 \x01(\v2\f.weir.v1.CutR\x03cut\"\xf2\x02\n" +
+	"\x03cut\x18\x02 \x01(\v2\f.weir.v1.CutR\x03cut\"\xa9\x03\n" +
 	"\x0fBatchGetRequest\x12\x1a\n" +
 	"\bpipeline\x18\x01 \x01(\tR\bpipeline\x12\x14\n" +
 	"\x05table\x18\x02 \x01(\tR\x05table\x12 \n" +
@@ -1049,7 +1059,10 @@ const file_weir_v1_query_proto_rawDesc = "" +
 	"\rsession_token\x18\x06 \x01(\tR\fsessionToken\x124\n" +
 	"\bmax_wait\x18\a \x01(\v2\x19.google.protobuf.DurationR\amaxWait\x12(\n" +
 	"\rcheckpoint_id\x18\b \x01(\x04H\x00R\fcheckpointId\x88\x01\x01\x12*\n" +
-	"\anumbers\x18\t \x01(\x0e2\x10.weir.v1.NumbersR\anumbersB\x10\n" +
+	"\anumbers\x18\t \x01(\x0e2\x10.weir.v1.NumbersR\anumbers\x125\n" +
+	"\vkey_columns\x18\n" +
+	" \x01(\v2\x14.weir.v1.ColumnBatchR\n" +
+	"keyColumnsB\x10\n" +
 	"\x0e_checkpoint_id\"F\n" +
 	"\x10BatchGetResponse\x12\x12\n" +
 	"\x04rows\x18\x01 \x03(\fR\x04rows\x12\x1e\n" +
@@ -1155,8 +1168,9 @@ var file_weir_v1_query_proto_goTypes = []any{
 	(*durationpb.Duration)(nil), // 13: google.protobuf.Duration
 	(Numbers)(0),                // 14: weir.v1.Numbers
 	(*Cut)(nil),                 // 15: weir.v1.Cut
-	(*Value)(nil),               // 16: weir.v1.Value
-	(*Column)(nil),              // 17: weir.v1.Column
+	(*ColumnBatch)(nil),         // 16: weir.v1.ColumnBatch
+	(*Value)(nil),               // 17: weir.v1.Value
+	(*Column)(nil),              // 18: weir.v1.Column
 }
 var file_weir_v1_query_proto_depIdxs = []int32{
 	11, // 0: weir.v1.GetRequest.key:type_name -> weir.v1.Key
@@ -1168,41 +1182,42 @@ var file_weir_v1_query_proto_depIdxs = []int32{
 	12, // 6: weir.v1.BatchGetRequest.isolation:type_name -> weir.v1.Read
 	13, // 7: weir.v1.BatchGetRequest.max_wait:type_name -> google.protobuf.Duration
 	14, // 8: weir.v1.BatchGetRequest.numbers:type_name -> weir.v1.Numbers
-	15, // 9: weir.v1.BatchGetResponse.cut:type_name -> weir.v1.Cut
-	11, // 10: weir.v1.ScanRequest.equal:type_name -> weir.v1.Key
-	16, // 11: weir.v1.ScanRequest.from:type_name -> weir.v1.Value
-	16, // 12: weir.v1.ScanRequest.to:type_name -> weir.v1.Value
-	12, // 13: weir.v1.ScanRequest.isolation:type_name -> weir.v1.Read
-	13, // 14: weir.v1.ScanRequest.max_wait:type_name -> google.protobuf.Duration
-	14, // 15: weir.v1.ScanRequest.numbers:type_name -> weir.v1.Numbers
-	15, // 16: weir.v1.ScanResponse.cut:type_name -> weir.v1.Cut
-	12, // 17: weir.v1.QueryRequest.isolation:type_name -> weir.v1.Read
-	13, // 18: weir.v1.QueryRequest.max_wait:type_name -> google.protobuf.Duration
-	14, // 19: weir.v1.QueryRequest.numbers:type_name -> weir.v1.Numbers
-	17, // 20: weir.v1.QueryResponse.columns:type_name -> weir.v1.Column
-	15, // 21: weir.v1.QueryResponse.cut:type_name -> weir.v1.Cut
-	11, // 22: weir.v1.WatchRequest.equal:type_name -> weir.v1.Key
-	16, // 23: weir.v1.WatchRequest.from:type_name -> weir.v1.Value
-	16, // 24: weir.v1.WatchRequest.to:type_name -> weir.v1.Value
-	12, // 25: weir.v1.WatchRequest.isolation:type_name -> weir.v1.Read
-	14, // 26: weir.v1.WatchRequest.numbers:type_name -> weir.v1.Numbers
-	10, // 27: weir.v1.WatchResponse.changes:type_name -> weir.v1.Change
-	15, // 28: weir.v1.WatchResponse.cut:type_name -> weir.v1.Cut
-	0,  // 29: weir.v1.QueryService.Get:input_type -> weir.v1.GetRequest
-	2,  // 30: weir.v1.QueryService.BatchGet:input_type -> weir.v1.BatchGetRequest
-	4,  // 31: weir.v1.QueryService.Scan:input_type -> weir.v1.ScanRequest
-	6,  // 32: weir.v1.QueryService.Query:input_type -> weir.v1.QueryRequest
-	8,  // 33: weir.v1.QueryService.Watch:input_type -> weir.v1.WatchRequest
-	1,  // 34: weir.v1.QueryService.Get:output_type -> weir.v1.GetResponse
-	3,  // 35: weir.v1.QueryService.BatchGet:output_type -> weir.v1.BatchGetResponse
-	5,  // 36: weir.v1.QueryService.Scan:output_type -> weir.v1.ScanResponse
-	7,  // 37: weir.v1.QueryService.Query:output_type -> weir.v1.QueryResponse
-	9,  // 38: weir.v1.QueryService.Watch:output_type -> weir.v1.WatchResponse
-	34, // [34:39] is the sub-list for method output_type
-	29, // [29:34] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	16, // 9: weir.v1.BatchGetRequest.key_columns:type_name -> weir.v1.ColumnBatch
+	15, // 10: weir.v1.BatchGetResponse.cut:type_name -> weir.v1.Cut
+	11, // 11: weir.v1.ScanRequest.equal:type_name -> weir.v1.Key
+	17, // 12: weir.v1.ScanRequest.from:type_name -> weir.v1.Value
+	17, // 13: weir.v1.ScanRequest.to:type_name -> weir.v1.Value
+	12, // 14: weir.v1.ScanRequest.isolation:type_name -> weir.v1.Read
+	13, // 15: weir.v1.ScanRequest.max_wait:type_name -> google.protobuf.Duration
+	14, // 16: weir.v1.ScanRequest.numbers:type_name -> weir.v1.Numbers
+	15, // 17: weir.v1.ScanResponse.cut:type_name -> weir.v1.Cut
+	12, // 18: weir.v1.QueryRequest.isolation:type_name -> weir.v1.Read
+	13, // 19: weir.v1.QueryRequest.max_wait:type_name -> google.protobuf.Duration
+	14, // 20: weir.v1.QueryRequest.numbers:type_name -> weir.v1.Numbers
+	18, // 21: weir.v1.QueryResponse.columns:type_name -> weir.v1.Column
+	15, // 22: weir.v1.QueryResponse.cut:type_name -> weir.v1.Cut
+	11, // 23: weir.v1.WatchRequest.equal:type_name -> weir.v1.Key
+	17, // 24: weir.v1.WatchRequest.from:type_name -> weir.v1.Value
+	17, // 25: weir.v1.WatchRequest.to:type_name -> weir.v1.Value
+	12, // 26: weir.v1.WatchRequest.isolation:type_name -> weir.v1.Read
+	14, // 27: weir.v1.WatchRequest.numbers:type_name -> weir.v1.Numbers
+	10, // 28: weir.v1.WatchResponse.changes:type_name -> weir.v1.Change
+	15, // 29: weir.v1.WatchResponse.cut:type_name -> weir.v1.Cut
+	0,  // 30: weir.v1.QueryService.Get:input_type -> weir.v1.GetRequest
+	2,  // 31: weir.v1.QueryService.BatchGet:input_type -> weir.v1.BatchGetRequest
+	4,  // 32: weir.v1.QueryService.Scan:input_type -> weir.v1.ScanRequest
+	6,  // 33: weir.v1.QueryService.Query:input_type -> weir.v1.QueryRequest
+	8,  // 34: weir.v1.QueryService.Watch:input_type -> weir.v1.WatchRequest
+	1,  // 35: weir.v1.QueryService.Get:output_type -> weir.v1.GetResponse
+	3,  // 36: weir.v1.QueryService.BatchGet:output_type -> weir.v1.BatchGetResponse
+	5,  // 37: weir.v1.QueryService.Scan:output_type -> weir.v1.ScanResponse
+	7,  // 38: weir.v1.QueryService.Query:output_type -> weir.v1.QueryResponse
+	9,  // 39: weir.v1.QueryService.Watch:output_type -> weir.v1.WatchResponse
+	35, // [35:40] is the sub-list for method output_type
+	30, // [30:35] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_weir_v1_query_proto_init() }
