@@ -8,7 +8,7 @@ func quantified(op string, o order, doc string) function {
 	if doc != "" {
 		example = "2 = ANY ('{1,2}'::bigint[])"
 	}
-	fn := function{name: op + " any", args: []dataflow.Type{typeItem, typeList}, result: tBool, eval: evalQuantified(o, true), doc: doc, example: example}
+	fn := function{name: op + " any", args: []dataflow.Type{typeItem, typeList}, result: tBool, nullable: true, eval: evalQuantified(o, true), doc: doc, example: example}
 	if doc == "" {
 		fn.doc = op + " with any element."
 	}
@@ -30,11 +30,14 @@ func evalQuantified(o order, any bool) func(f *frame) {
 		x, a := f.args[0], f.args[1]
 		compare, elems := comparer(x.v.Type), a.elems()
 		f.each(func(i int) *dataflow.Error {
+			if a.null(i) {
+				f.null(i)
+				return nil
+			}
 			from, to := a.list(i)
-			null := false
+			null := x.null(i) && from < to
 			for j := from; j < to; j++ {
-				if elemNull(elems.v, j) {
-					null = true
+				if null = null || elemNull(elems.v, j); x.null(i) || elemNull(elems.v, j) {
 					continue
 				}
 				if o.holds(compare(&x, i, &elems, j)) == any {

@@ -89,7 +89,7 @@ func (g generator) text() string {
 
 func (g generator) expression() string {
 	timeFields := []string{"week", "isoyear", "doy", "isodow", "dow", "julian", "epoch", "century", "decade", "quarter", "milliseconds", "second"}
-	switch g.Intn(26) {
+	switch g.Intn(34) {
 	case 0:
 		return g.numeric() + g.pick(" + ", " - ", " * ", " / ", " % ") + g.numeric()
 	case 1:
@@ -138,8 +138,137 @@ func (g generator) expression() string {
 		return "regexp_replace(" + g.text() + ", '" + g.pick("a", "(a|b)+", "\\w+", "[^a]", "a.*b", "a.*?b", "\\s", "^.", "(.)(.)") + "', '" + g.pick("x", "<\\&>", "\\1", "") + "'" + g.pick("", ", 'g'", ", 'gi'") + ")"
 	case 23:
 		return "regexp_match(" + g.text() + ", '" + g.pick("(a)(b)?", "(a|ab)(c|bc)?", "(.)(.)", "a*b*", "([a-c]+)(\\w*)", "(a*)(a|b)*") + "')"
+	case 25, 26, 27:
+		return g.json()
+	case 28, 29, 30:
+		return g.array()
+	case 31:
+		return g.small() + "::text || to_char(" + g.numeric() + ", '" + g.numberFormat() + "')"
 	case 24:
 		return g.text() + " like '" + g.pick("%a%", "a%", "%_", "_%b", "%a%b%", "%é%") + "'"
 	}
 	return g.pick("upper", "lower", "initcap", "reverse", "md5", "btrim", "length", "ascii") + "(" + g.text() + ")"
+}
+
+// document returns a JSON text.
+func (g generator) document(depth int) string {
+	switch n := g.Intn(7); {
+	case n == 0 || depth == 0:
+		return g.pick("null", "true", "false", "0", "1", "-2.50", "1e3", `""`, `"a"`, `"b c"`, `"é"`, "12345678901234567890")
+	case n < 4:
+		var parts []string
+		for range g.Intn(4) {
+			parts = append(parts, `"`+g.pick("a", "b", "aa", "", "é", "1")+`": `+g.document(depth-1))
+		}
+		return "{" + strings.Join(parts, ",") + "}"
+	}
+	var parts []string
+	for range g.Intn(4) {
+		parts = append(parts, g.document(depth-1))
+	}
+	return "[" + strings.Join(parts, " , ") + "]"
+}
+
+func (g generator) jsonb() string { return "'" + g.document(3) + "'::jsonb" }
+
+// path returns an array of keys and numbers.
+func (g generator) path() string {
+	var steps []string
+	for range g.Intn(4) {
+		steps = append(steps, g.pick("a", "b", "aa", `""`, "0", "1", "-1", "2", "-3", "7", "é", "NULL"))
+	}
+	return "'{" + strings.Join(steps, ",") + "}'::text[]"
+}
+
+func (g generator) json() string {
+	doc := g.jsonb()
+	switch g.Intn(14) {
+	case 0:
+		return doc + g.pick(" -> ", " ->> ", " ? ", " - ") + "'" + g.pick("a", "b", "aa", "", "é", "x") + "'::text"
+	case 1:
+		return fmt.Sprintf("%s%s%d", doc, g.pick(" -> ", " ->> ", " - "), g.Intn(6)-3)
+	case 2:
+		return doc + g.pick(" #> ", " #>> ", " #- ", " ?| ", " ?& ", " - ") + g.path()
+	case 3:
+		return doc + g.pick(" @> ", " <@ ") + g.jsonb()
+	case 4:
+		return doc + " || " + g.jsonb()
+	case 5, 6:
+		return "jsonb_set(" + doc + ", " + g.path() + ", " + g.jsonb() + g.pick("", ", true", ", false") + ")"
+	case 7:
+		return "jsonb_insert(" + doc + ", " + g.path() + ", " + g.jsonb() + g.pick("", ", true", ", false") + ")"
+	case 8:
+		return "jsonb_build_array(" + doc + ", " + g.numeric() + ", " + g.text() + "::text, " + g.array() + ")"
+	case 9:
+		return "jsonb_build_object(" + g.text() + "::text, " + doc + ", " + g.text() + "::text, " + g.time() + ")"
+	case 10:
+		return doc + g.pick(" = ", " <> ", " is not distinct from ") + g.jsonb()
+	case 11:
+		return doc + g.pick("::text", "::numeric", "::boolean", "::bigint", "::double precision")
+	case 12:
+		return "to_jsonb(" + g.pick(g.double(), g.time(), g.interval(), g.numeric(), g.text()+"::text", g.list("bigint")) + ")"
+	}
+	return g.pick("jsonb_typeof", "jsonb_strip_nulls", "jsonb_pretty", "jsonb_array_length", "to_jsonb") + "(" + doc + ")"
+}
+
+// list returns an array of the type.
+func (g generator) list(of string) string {
+	var elems []string
+	for range g.Intn(5) {
+		switch {
+		case g.Intn(6) == 0:
+			elems = append(elems, "NULL")
+		case of == "text":
+			elems = append(elems, g.pick("a", "b", `""`, `"b c"`, "é", "ab", `"null"`, `"x,y"`))
+		case of == "numeric":
+			elems = append(elems, g.pick("1.0", "1.00", "-2", "NaN", "3.14", "0"))
+		default:
+			elems = append(elems, fmt.Sprint(g.Intn(5)-1))
+		}
+	}
+	return "'{" + strings.Join(elems, ",") + "}'::" + of + "[]"
+}
+
+func (g generator) array() string {
+	of := g.pick("bigint", "text", "numeric")
+	a, elem := g.list(of), "'"+g.pick("1", "2", "0", "-1")+"'::"+of
+	if g.Intn(8) == 0 {
+		elem = "null::" + of
+	}
+	switch g.Intn(13) {
+	case 0:
+		return fmt.Sprintf("(%s)[%d]", a, g.Intn(7)-1)
+	case 1:
+		return fmt.Sprintf("(%s)[%d:%d]", a, g.Intn(7)-2, g.Intn(7)-1)
+	case 2:
+		return g.pick("array_append", "array_remove", "array_position", "array_positions") + "(" + a + ", " + elem + ")"
+	case 3:
+		return "array_prepend(" + elem + ", " + a + ")"
+	case 4:
+		return "array_replace(" + a + ", " + elem + ", " + g.pick(elem, "null::"+of, "'3'::"+of) + ")"
+	case 5:
+		return a + g.pick(" || ", " @> ", " <@ ", " && ", " = ", " <> ", " < ", " >= ") + g.list(of)
+	case 6:
+		return elem + g.pick(" = ", " <> ", " < ", " >= ") + g.pick("any", "all") + " (" + a + ")"
+	case 7:
+		return "array_to_string(" + a + ", '" + g.pick(",", "", "--") + "'" + g.pick("", ", '?'") + ")"
+	case 8:
+		return fmt.Sprintf("trim_array(%s, %d)", a, g.Intn(4))
+	case 9:
+		return "string_to_array(" + g.text() + ", '" + g.pick(",", " ", "a", "") + "'" + g.pick("", ", 'b'") + ")"
+	case 10:
+		return a + "::text"
+	case 11:
+		return g.pick("array_length(", "array_upper(", "array_lower(") + a + ", 1)"
+	}
+	return g.pick("cardinality", "array_ndims") + "(" + a + ")"
+}
+
+// numberFormat returns a format of to_char.
+func (g generator) numberFormat() string {
+	var b strings.Builder
+	for range 1 + g.Intn(8) {
+		b.WriteString(g.pick("9", "9", "9", "0", "9", ".", "0", ",", "D", "G", "MI", "PL", "SG", "FM", " ", "x"))
+	}
+	return b.String()
 }

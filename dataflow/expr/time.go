@@ -46,7 +46,10 @@ func timeFunctions() []function {
 		{name: "to_timestamp", args: []dataflow.Type{tFlt}, result: tTime, eval: evalToTimestamp,
 			doc: "The time so many seconds after 1970-01-01 UTC.", example: "to_timestamp(1764374400.5)"},
 		{name: "to_char", args: []dataflow.Type{tTime, tText}, result: tText, check: checkToChar, eval: evalToChar,
-			doc: "The time in a format of YYYY YY MM DD HH24 HH12 MI SS MS US AM PM Month Mon Day Dy D ID DDD IYYY IW WW Q TZ OF (FM before one drops its padding), other characters standing for themselves.", example: "to_char('2026-11-29 10:20:30Z'::timestamptz, 'YYYY-MM-DD HH24:MI')", differs: "other patterns are refused; so is to_char of numbers"},
+			doc: "The time in a format of YYYY YY MM DD HH24 HH12 MI SS MS US AM PM Month Mon Day Dy D ID DDD IYYY IW WW Q TZ OF (FM before one drops its padding), other characters standing for themselves.", example: "to_char('2026-11-29 10:20:30Z'::timestamptz, 'YYYY-MM-DD HH24:MI')", differs: "other patterns are refused"},
+		{name: "to_char", args: []dataflow.Type{tNum, tText}, result: tText, check: checkNumFormat, eval: evalNumFormat(decimalDigits),
+			doc: "A number in a format of 9 (a digit), 0 (a digit, or zero), . or D, comma or G, S MI PL SG PR (the sign), FM (no padding).", example: "to_char(-1234.5, 'FM9,999.00')", differs: "V, EEEE, RN, TH and L are refused"},
+		{name: "to_char", args: []dataflow.Type{tFlt, tText}, result: tText, check: checkNumFormat, eval: evalNumFormat(doubleDigits)},
 	}
 }
 

@@ -51,17 +51,16 @@ func (p *pathChange) inserts() bool { return p.change != Replace && p.change != 
 
 // apply appends v as it is after the steps from level on.
 func (p *pathChange) apply(dst, v []byte, level int) ([]byte, error) {
-	kind := KindOf(v)
-	if kind != Object && kind != Array {
-		return append(dst, v...), nil
-	}
 	if p.path[level] == nil {
 		return dst, fmt.Errorf("path element at position %d is null", level+1)
 	}
-	if kind == Object {
+	switch KindOf(v) {
+	case Object:
 		return p.object(dst, v, level)
+	case Array:
+		return p.array(dst, v, level)
 	}
-	return p.array(dst, v, level)
+	return append(dst, v...), nil
 }
 
 func (p *pathChange) object(dst, v []byte, level int) ([]byte, error) {
