@@ -72,7 +72,7 @@ func (t unitTable) unit(s string) (timeUnit, *dataflow.Error) {
 	u := canonicalUnit(s)
 	switch {
 	case u == "" || t == truncUnits && strings.Contains(notUnits, " "+string(u)+" "):
-		return "", failf(`unit "%s" not recognized for type %s`, abridge(s), t.typ)
+		return "", failf(`unit "%s" not recognized for type %s`, abridge(s), t.typ).WithHint("there are %s", strings.Join(strings.Fields(t.have), ", "))
 	case !strings.Contains(t.have, " "+string(u)+" "):
 		return "", failf(`unit "%s" not supported for type %s`, abridge(s), t.typ)
 	}

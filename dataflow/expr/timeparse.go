@@ -40,7 +40,14 @@ func (r *timeReader) name() string {
 	return timestampName
 }
 
-func (r *timeReader) bad() *dataflow.Error { return badSyntax(r.name(), r.text) }
+// bad says that the text is no time; if it is an interval, which PostgreSQL would not take either, how to write one.
+func (r *timeReader) bad() *dataflow.Error {
+	err := badSyntax(r.name(), r.text)
+	if _, no := parseInterval(r.text); no == nil {
+		return err.WithHint("it is a length of time: write INTERVAL %s", quote(abridge(r.text)))
+	}
+	return err
+}
 
 func (r *timeReader) field() *dataflow.Error {
 	return failf(`date/time field value out of range: "%s"`, abridge(r.text))
