@@ -14,12 +14,12 @@ import (
 // all others.
 func refusedFunction(name string) string {
 	switch name {
-	case "unnest", "regexp_split_to_table", "string_to_table", "jsonb_array_elements", "jsonb_array_elements_text", "jsonb_object_keys", "generate_subscripts":
+	case "unnest", "regexp_split_to_table", "string_to_table", "jsonb_array_elements", "jsonb_array_elements_text", "jsonb_object_keys", "jsonb_each", "jsonb_each_text", "generate_subscripts":
 		return "it makes rows: write it in FROM, FROM s, " + name + "(…) AS t(x)"
 	case "json_array_elements", "json_array_elements_text", "json_object_keys":
 		return "write jsonb" + strings.TrimPrefix(name, "json") + "(…) in FROM"
-	case "regexp_matches", "jsonb_each", "jsonb_each_text":
-		return "it makes rows, which is not there yet"
+	case "regexp_matches":
+		return "it makes rows of arrays, which is not there yet: write regexp_match(x, pattern) for the first"
 	case "generate_series":
 		return "it makes rows: write it in FROM of a query, FROM generate_series(1, 10) AS t(x)"
 	case "row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead", "first_value", "last_value", "nth_value":

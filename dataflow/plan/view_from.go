@@ -121,10 +121,14 @@ func (b *builder) unnests(f *sql.From, in *rows, sc *scope) error {
 		if u.Alias != nil {
 			table, name = u.Alias.Name, u.Alias.Name
 		}
-		if len(u.Columns) > 1 {
-			return b.src.Errorf(dataflow.ReasonSQLType, u.Columns[1].At, "%s gives one column, and here are %d names", u.Call.Func.Name, len(u.Columns))
+		each := u.Call.Func.Name == "jsonb_each" || u.Call.Func.Name == "jsonb_each_text"
+		if each {
+			name = "key"
 		}
-		if len(u.Columns) == 1 {
+		if len(u.Columns) > 2 || len(u.Columns) == 2 && !each {
+			return b.src.Errorf(dataflow.ReasonSQLType, u.Columns[1].At, "%s gives %s, and here are %d names", u.Call.Func.Name, columns(map[bool]int{true: 2, false: 1}[each]), len(u.Columns))
+		}
+		if len(u.Columns) > 0 {
 			name = u.Columns[0].Name
 		}
 		for _, c := range sc.columns {
@@ -141,10 +145,52 @@ func (b *builder) unnests(f *sql.From, in *rows, sc *scope) error {
 		}
 		sc.columns = append(sc.columns, column{table: table, name: name, typ: elem, expr: expr.NewColumn(len(in.cols), text, elem)})
 		in.cols = append(in.cols, rowColumn{name: name, typ: elem})
+		if each {
+			if err := b.memberValue(u, array, table, in, sc); err != nil {
+				return err
+			}
+		}
 		if in.stage != nil {
 			in.key, in.lostKey = nil, u.Call.Func.Name+" repeats its rows"
 		}
 	}
+	return nil
+}
+
+// memberValue appends the value of the member whose key has just been appended: the second column of jsonb_each. keys is what
+// the keys were taken from, jsonb_object_keys of the object.
+func (b *builder) memberValue(u sql.Unnest, keys expr.Expr, table string, in *rows, sc *scope) error {
+	op, name := "->", "value"
+	if u.Call.Func.Name == "jsonb_each_text" {
+		op = "->>"
+	}
+	if len(u.Columns) == 2 {
+		name = u.Columns[1].Name
+	}
+	call, ok := keys.(*expr.Call)
+	if !ok {
+		return b.src.Errorf(dataflow.ReasonSQLUnsupported, u.Call.At, "%s of a constant is not there: it takes a column, or a part of one", u.Call.Func.Name)
+	}
+	p := &Project{}
+	add := func(x expr.Expr, name string, at Place) {
+		p.Exprs, p.At = append(p.Exprs, x), append(p.At, at)
+		p.Schema = append(p.Schema, dataflow.Column{Name: name, Type: x.Type()})
+	}
+	for i, text := range columnTexts(in.cols) {
+		add(expr.NewColumn(i, text, in.cols[i].typ), in.cols[i].name, Place{})
+	}
+	value, err := expr.NewCall(op, call.Args()[0], p.Exprs[len(p.Exprs)-1])
+	if err != nil {
+		return b.src.At(err, u.Call.At)
+	}
+	add(value, name, place(b.src, u.Call.At))
+	in.chain = append(in.chain, p)
+	text := name
+	if sc.has(name) {
+		text = table + "." + name
+	}
+	sc.columns = append(sc.columns, column{table: table, name: name, typ: value.Type(), expr: expr.NewColumn(len(in.cols), text, value.Type())})
+	in.cols = append(in.cols, rowColumn{name: name, typ: value.Type()})
 	return nil
 }
 
@@ -180,6 +226,9 @@ func (b *builder) unnestArray(u sql.Unnest, sc *scope, r rules) (expr.Expr, erro
 		return bind.newCall(u.Call.At, "regexp_split_to_array", args...)
 	case "string_to_table":
 		return bind.newCall(u.Call.At, "string_to_array", args...)
+	}
+	if name == "jsonb_each" || name == "jsonb_each_text" {
+		return bind.newCall(u.Call.At, "jsonb_object_keys", args...)
 	}
 	if isRowFunction(name) {
 		return bind.newCall(u.Call.At, name, args...)

@@ -237,7 +237,7 @@ func (p *parser) unnest(f *From, at Span) {
 
 // setFunctions are the functions that make rows of each row.
 var setFunctions = map[string]bool{"unnest": true, "regexp_split_to_table": true, "string_to_table": true,
-	"jsonb_array_elements": true, "jsonb_array_elements_text": true, "jsonb_object_keys": true}
+	"jsonb_array_elements": true, "jsonb_array_elements_text": true, "jsonb_object_keys": true, "jsonb_each": true, "jsonb_each_text": true, "generate_subscripts": true}
 
 // startsSetFunction reports whether the call of a function that makes rows of each row starts here.
 func (p *parser) startsSetFunction() bool {
