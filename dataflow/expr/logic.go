@@ -49,6 +49,10 @@ func logicFunctions() []function {
 		{name: "is not unknown", args: []dataflow.Type{tBool}, result: tBool, nullable: true, eval: evalIs(func(null bool, _ int64) bool { return !null }),
 			doc: "Whether a BOOLEAN is not NULL.", example: "true IS NOT UNKNOWN"},
 
+		{name: "num_nulls", args: []dataflow.Type{typeEach}, variadic: true, result: tInt, nullable: true, eval: evalCountNulls(true),
+			doc: "How many arguments are NULL.", example: "num_nulls(1, NULL, 'a')"},
+		{name: "num_nonnulls", args: []dataflow.Type{typeEach}, variadic: true, result: tInt, nullable: true, eval: evalCountNulls(false),
+			doc: "How many arguments are not NULL.", example: "num_nonnulls(1, NULL, 'a')"},
 		{name: "coalesce", args: []dataflow.Type{typeAny}, variadic: true, result: typeAny, lazy: evalCoalesce,
 			doc: "The first argument that is not NULL; those behind it are not evaluated.", example: "coalesce(NULL, 2)"},
 		{name: "nullif", args: []dataflow.Type{typeAny, typeAny}, result: typeAny, nullable: true, eval: evalNullIf,
@@ -243,5 +247,19 @@ func compareArrays(elem func(a *operand, i int, b *operand, j int) int) func(a *
 			}
 		}
 		return cmp.Compare(int64(at-af), int64(bt-bf))
+	}
+}
+
+// evalCountNulls counts the arguments that are NULL, or those that are not.
+func evalCountNulls(null bool) func(f *frame) {
+	return func(f *frame) {
+		f.each(func(i int) *dataflow.Error {
+			for k := range f.args {
+				if f.args[k].null(i) == null {
+					f.out.Ints[i]++
+				}
+			}
+			return nil
+		})
 	}
 }

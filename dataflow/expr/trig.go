@@ -45,5 +45,13 @@ func trigFunctions() []function {
 		{name: "sinh", args: one, result: tFlt, eval: plain(math.Sinh), doc: "Hyperbolic sine.", example: "sinh(0)", differs: last},
 		{name: "cosh", args: one, result: tFlt, eval: plain(math.Cosh), doc: "Hyperbolic cosine.", example: "cosh(0)", differs: last},
 		{name: "tanh", args: one, result: tFlt, eval: plain(math.Tanh), doc: "Hyperbolic tangent.", example: "tanh(0)", differs: last},
+		{name: "asinh", args: one, result: tFlt, eval: plain(math.Asinh), doc: "Inverse hyperbolic sine.", example: "asinh(0)", differs: last},
+		{name: "acosh", args: one, result: tFlt, eval: float1(func(x float64) (float64, *dataflow.Error) {
+			if x < 1 {
+				return 0, failf("input is out of range")
+			}
+			return math.Acosh(x), nil
+		}), doc: "Inverse hyperbolic cosine.", example: "acosh(1)", differs: last},
+		{name: "atanh", args: one, result: tFlt, eval: of(math.Atanh), doc: "Inverse hyperbolic tangent.", example: "atanh(0)", differs: last},
 	}
 }
