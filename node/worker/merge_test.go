@@ -66,8 +66,8 @@ func TestFoldsAreWorthTheCompactionsThatTheyCause(t *testing.T) {
 		{what: "much, but little beside the store", f: foldable{layers: 1, bytes: 8 * mib, store: 100 * mib}},
 		{what: "a quarter of the store", f: foldable{layers: 1, bytes: 25 * mib, store: 100 * mib}, due: true},
 		{what: "as much as memory and replay bear", f: foldable{layers: 1, bytes: 64 * mib, store: 1000 * mib}, due: true},
-		{what: "much, while tables are filled", f: foldable{layers: m.Layers, bytes: 8 * mib, filling: true}, age: m.Age},
-		{what: "too much to wait for the filling", f: foldable{layers: 1, bytes: 32 * mib, filling: true}, due: true},
+		{what: "much, but there is better to do", f: foldable{layers: m.Layers, bytes: 8 * mib, busy: true}, age: m.Age},
+		{what: "too much to wait", f: foldable{layers: 1, bytes: 32 * mib, busy: true}, due: true},
 	} {
 		if got := m.due(c.f, c.age); got != c.due {
 			t.Errorf("%s: due is %v", c.what, got)

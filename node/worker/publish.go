@@ -32,24 +32,28 @@ const (
 	storeShare = 4
 	// maxDueBytes bounds that: so much memory per shard, and so much to be replayed after a restart.
 	maxDueBytes = 64 << 20
-	// fillingShare is how many times as many bytes wait while the pipeline's tables are being filled from the same store: until
-	// that is done each row costs a look-up, and a fold or compaction takes the processor from it.
-	fillingShare = 4
+	// busyShare is how many times as many bytes wait while the pipeline has better to do: its tables are being filled from the
+	// same store, until when each row costs a look-up, or rows wait that it is late with. A fold and the compactions after it
+	// take the processor from that.
+	busyShare = 4
+	// lateAfter is how old the next row must be for a pipeline to be late. Why not less: under load, rows of a checkpoint's
+	// length wait now and then.
+	lateAfter = 2 * time.Second
 )
 
 // foldable is what can be folded of a pipeline on a shard.
 type foldable struct {
-	layers  int
-	bytes   int64
-	store   uint64 // bytes of the shard's store
-	filling bool   // the pipeline's tables are being filled
+	layers int
+	bytes  int64
+	store  uint64 // bytes of the shard's store
+	busy   bool   // the pipeline has better to do
 }
 
 // due reports whether it is time to fold, age after the last one.
 func (m *MergePolicy) due(f foldable, age time.Duration) bool {
 	enough := max(m.Bytes, min(int64(f.store/storeShare), maxDueBytes))
-	if f.filling {
-		return f.bytes >= fillingShare*enough
+	if f.busy {
+		return f.bytes >= busyShare*enough
 	}
 	return f.layers > 0 && (f.bytes >= enough || f.layers >= m.Layers || age >= m.Age)
 }
@@ -70,8 +74,8 @@ type publisher struct {
 	cfg Config
 	// readable is told of each cut that has become readable on a shard; optional.
 	readable func(dataflow.ShardID, *dataflow.CheckpointCommit)
-	// filling reports whether tables of a pipeline are being filled; optional.
-	filling func(dataflow.PipelineUID) bool
+	// busy reports whether a pipeline has better to do than to let its layers be folded; optional.
+	busy func(dataflow.PipelineUID) bool
 	// published holds which cuts the replicas have been told of, per pipeline; used by the publish loop alone.
 	published map[dataflow.PipelineUID]cutSet
 	// merged holds when a pipeline's layers were last folded on a shard; used by the merge loop alone.
@@ -224,7 +228,7 @@ func (p *publisher) mergeLoop(ctx context.Context) error {
 				if pl == nil {
 					continue // it will be dropped
 				}
-				f := foldable{store: stats.DiskBytes, filling: p.filling != nil && p.filling(ps.Pipeline)}
+				f := foldable{store: stats.DiskBytes, busy: p.busy != nil && p.busy(ps.Pipeline)}
 				f.layers, f.bytes = s.Replica.Foldable(ps.Pipeline, pl.Floor().ID)
 				if err := p.mergeIfDue(ctx, s, pl, f); err != nil {
 					return err

@@ -139,11 +139,24 @@ func New(cfg Config) *Worker {
 	w.mu.appended = make(chan struct{})
 	w.publisher = newPublisher(cfg)
 	w.publisher.readable = w.committed
-	w.publisher.filling = func(uid dataflow.PipelineUID) bool {
-		r := w.Live(uid)
-		return r != nil && r.fillers.working.Load()
-	}
+	w.publisher.busy = w.busy
 	return w
+}
+
+// busy reports whether the tables of a pipeline are being filled, or it is late.
+func (w *Worker) busy(uid dataflow.PipelineUID) bool {
+	r := w.Live(uid)
+	return r != nil && (r.fillers.working.Load() || w.late(r.Run.Positions(), time.Now().Add(-lateAfter)))
+}
+
+// late reports whether a row that was appended before then is still to be read.
+func (w *Worker) late(read dataflow.Positions, then time.Time) bool {
+	for at, pos := range read {
+		if t := w.cfg.Shards[at.Shard].Log.AppendTime(at.Stream, pos); t != 0 && t < then.UnixMicro() {
+			return true
+		}
+	}
+	return false
 }
 
 // Run publishes, merges and drops until ctx ends, then stops all runs.
