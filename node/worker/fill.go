@@ -22,6 +22,10 @@ const (
 	fillFirst = 4096
 	// fillBatch is how many entries are filled in under one hold of a table's lock.
 	fillBatch = 256
+	// headStart is how long the tasks wait for the filling at most. Until a table is filled, each row costs a look-up, ten times
+	// what it costs to fill a key in: tables of some million keys are whole sooner when nothing else wants the processors, and
+	// so are the rows that wait read sooner. Not more: whoever waits for new rows would notice.
+	headStart = 1500 * time.Millisecond
 )
 
 // filling is a table that is being filled from its shard's base.
@@ -83,6 +87,7 @@ type fillers struct {
 	cancel  context.CancelFunc
 	done    sync.WaitGroup
 	working atomic.Bool
+	filled  chan struct{} // closed when working ends; nil when there was nothing to do
 }
 
 // load fences older incarnations in every shard's log, waits until the base can be read there, and fills small tables and the
@@ -116,6 +121,12 @@ func (w *Worker) load(ctx context.Context, uid dataflow.PipelineUID, inc dataflo
 					view.Release()
 					continue
 				}
+				stored, err := view.Stored(stage.ID)
+				if err != nil {
+					view.Release()
+					return fmt.Errorf("load stage %d on shard %d: %w", stage.ID, s.ID, err)
+				}
+				f.table.Reserve(stored)
 				mu.Lock()
 				large = append(large, f)
 				mu.Unlock()
@@ -140,12 +151,14 @@ func (r *Running) fillOn(large []*filling, logger *slog.Logger) {
 	ctx, cancel := context.WithCancel(context.Background())
 	r.fillers.cancel = cancel
 	r.fillers.working.Store(true)
+	r.fillers.filled = make(chan struct{})
 	r.fillers.done.Go(func() {
+		defer close(r.fillers.filled)
 		defer cancel()
 		defer r.fillers.working.Store(false)
 		began := time.Now()
 		var g errgroup.Group
-		g.SetLimit(max(1, runtime.GOMAXPROCS(0)/2)) // the tasks need the other half
+		g.SetLimit(runtime.GOMAXPROCS(0)) // the tasks, of which there are more, get their part
 		var mu sync.Mutex
 		keys := 0
 		for _, f := range large {
@@ -165,6 +178,22 @@ func (r *Running) fillOn(large []*filling, logger *slog.Logger) {
 		_ = g.Wait() // no error: each was said
 		logger.Info("tables are filled", "incarnation", r.Incarnation, "keys", keys, "took", time.Since(began))
 	})
+}
+
+// awaitFilling waits until the tables are filled, for headStart at most. The error is ctx's.
+func (r *Running) awaitFilling(ctx context.Context) error {
+	if r.fillers.filled == nil {
+		return nil
+	}
+	timer := time.NewTimer(headStart)
+	defer timer.Stop()
+	select {
+	case <-r.fillers.filled:
+	case <-timer.C:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
 }
 
 // stopFilling ends fillOn and waits for it.

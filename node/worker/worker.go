@@ -284,14 +284,15 @@ func (w *Worker) Start(ctx context.Context, uid dataflow.PipelineUID, inc datafl
 	for _, row := range p.Skip {
 		cfg.SkipRows[row] = struct{}{}
 	}
-	if run.Run, err = task.Start(cfg); err != nil {
-		for _, f := range large {
-			f.view.Release()
-		}
+	run.fillOn(large, w.cfg.Logger.With("pipeline", p.Name))
+	if err = run.awaitFilling(ctx); err == nil {
+		run.Run, err = task.Start(cfg)
+	}
+	if err != nil {
+		run.stopFilling()
 		run.closeTables()
 		return err
 	}
-	run.fillOn(large, w.cfg.Logger.With("pipeline", p.Name))
 	if !w.register(uid, run) {
 		run.stop()
 		return stale(uid, inc)
