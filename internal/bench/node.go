@@ -45,6 +45,7 @@ func RunNode(ctx context.Context, f NodeFlags, stdin io.Reader, stdout, stderr i
 	defer cancel()
 	n, err := node.Open(ctx, node.Config{
 		DataDir: f.DataDir, GRPCAddr: f.GRPCAddr, HTTPAddr: "127.0.0.1:0", RESPAddr: "127.0.0.1:0",
+		Tuning: node.Tuning{QueryTime: checkTimeout}, // the check reads all keys
 		Logger: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelError})),
 	})
 	if err != nil {

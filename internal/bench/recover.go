@@ -74,8 +74,9 @@ type recovered struct {
 	fresh     time.Duration // the live rows of every shard were less than a second old
 }
 
-// recoverLook is how long a look at a recovering node waits before the next.
-const recoverLook = 2 * time.Millisecond
+// recoverLook is how long a look at a recovering node waits before the next. Why not less: what the looks cost, the recovery
+// lacks.
+const recoverLook = 20 * time.Millisecond
 
 // killAndWatch kills the node, starts it again, and watches it with a client that does not retry by itself.
 func (s *session) killAndWatch(ctx context.Context) (t recovered, err error) {

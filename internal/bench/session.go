@@ -65,12 +65,21 @@ func (r *runner) openFilled(ctx context.Context, profileName string, keys uint64
 		return nil, 0, err
 	}
 	if err = s.fill(ctx); err == nil {
-		most, err = s.maximum(ctx, 2*r.size.window)
+		most, err = s.maximum(ctx, r.maximumTime(keys))
 	}
 	if err != nil {
 		return nil, 0, errors.Join(err, s.close())
 	}
 	return s, most, nil
+}
+
+// maximumTime is how long rows are sent to find the most that is sustained. Rows of large states, whose keys are spread over all
+// of it, have costs that come later: layers are folded every ten to thirty seconds, and compactions follow.
+func (r *runner) maximumTime(keys uint64) time.Duration {
+	if keys >= 10_000_000 {
+		return max(2*r.size.window, 30*time.Second)
+	}
+	return 2 * r.size.window
 }
 
 // closeTimeout bounds how long a producer may still flush: after a good run there is nothing left, after a failure nothing

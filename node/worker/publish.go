@@ -28,8 +28,9 @@ type MergePolicy struct {
 }
 
 const (
-	// storeShare of the store's size is worth a fold: half as many bytes cost twice as many compactions of the same store.
-	storeShare = 4
+	// storeShare of the store's size is worth a fold: half as many bytes cost twice as many compactions of the same store, and
+	// neighbouring layers that are merged with each other meanwhile hold a key once.
+	storeShare = 1
 	// maxDueBytes bounds that: so much memory per shard, and so much to be replayed after a restart.
 	maxDueBytes = 64 << 20
 	// busyShare is how many times as many bytes wait while the pipeline has better to do: its tables are being filled from the
