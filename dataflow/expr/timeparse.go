@@ -112,6 +112,10 @@ func splitTime(t string) ([]string, bool) {
 			fields = append(fields, w[:i])
 			w = w[i+1:]
 		}
+		if n := len(w) - 1; n > 0 && w[n]|0x20 == 'z' && isDigit(w[n-1]) && strings.Count(w, "-") == 2 {
+			fields = append(fields, w[:n]) // 2026-11-29Z
+			w = w[n:]
+		}
 		if i := strings.IndexByte(w, ':'); i >= 0 {
 			// A time; what is not part of it is a zone or AM/PM.
 			end := len(w)
