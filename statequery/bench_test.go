@@ -31,6 +31,9 @@ func (v flatView) Get(_ dataflow.StageID, k, dst []byte) ([]byte, bool, error) {
 	val, ok := v.s.values[string(k)]
 	return append(dst, val...), ok, nil
 }
+func (v flatView) GetAll(stage dataflow.StageID, l *dataflow.Lookups) error {
+	return getAll(l, func(k []byte) ([]byte, bool, error) { return v.Get(stage, k, nil) })
+}
 func (v flatView) Iter(dataflow.StageID, []byte, []byte) statequery.Iter { panic("not measured") }
 func (v flatView) Changes(statequery.View, dataflow.StageID, []byte, []byte) statequery.Iter {
 	panic("not measured")
@@ -50,6 +53,20 @@ func (l flatLive) Get(_ dataflow.StageID, _ dataflow.ShardID, k, dst []byte) ([]
 func (l flatLive) Committed(_ dataflow.StageID, _ dataflow.ShardID, _ dataflow.CheckpointID, k, dst []byte) ([]byte, bool, bool) {
 	val, ok := l.s.values[string(k)]
 	return append(dst, val...), ok, true
+}
+
+func (l flatLive) GetAll(stage dataflow.StageID, shard dataflow.ShardID, all *dataflow.Lookups) error {
+	return getAll(all, func(k []byte) ([]byte, bool, error) { return l.Get(stage, shard, k, nil) })
+}
+
+func (l flatLive) CommittedAll(_ dataflow.StageID, _ dataflow.ShardID, _ dataflow.CheckpointID, all *dataflow.Lookups) {
+	for _, i := range all.Open() {
+		if val, ok := l.s.values[string(all.Key(i))]; ok {
+			all.Found(i, val)
+		} else {
+			all.Absent(i)
+		}
+	}
 }
 
 func benchWorld(b *testing.B) (*world, *flatStore) {

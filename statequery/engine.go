@@ -85,5 +85,10 @@ func (e *Engine) WaitProcessed(ctx context.Context, pipeline string, want datafl
 
 // shardOf returns the shard that owns an encoded key.
 func (e *Engine) shardOf(key []byte) dataflow.ShardID {
-	return dataflow.ShardOf(dataflow.KeyGroupOf(dataflow.HashKey(key)), e.cfg.Shards)
+	return e.shardOfHash(dataflow.HashKey(key))
+}
+
+// shardOfHash is shardOf for who has the key's hash.
+func (e *Engine) shardOfHash(hash uint64) dataflow.ShardID {
+	return dataflow.ShardOf(dataflow.KeyGroupOf(hash), e.cfg.Shards)
 }

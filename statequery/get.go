@@ -77,9 +77,6 @@ func (e *Engine) table(pipeline, table string) (*Pipeline, *Table, error) {
 	return p, t, err
 }
 
-// lookUpCheck is after how many keys a batch of look-ups sees that its caller has gone.
-const lookUpCheck = 256
-
 // lookUp returns the visible rows of keys, in their order, and which of the keys have one. What it holds is bounded (Q3).
 func (r *reading) lookUp(ctx context.Context, t *Table, keys [][]byte) (*batch.Batch, []bool, error) {
 	accs, err := r.accumulators(ctx, t, keys)
@@ -121,45 +118,65 @@ func (r *reading) lookUp(ctx context.Context, t *Table, keys [][]byte) (*batch.B
 	return out, found, nil
 }
 
-// tooManyKeys is the error of a batch of look-ups whose first n keys are over the limit already.
+// tooManyKeys is the error of a batch of look-ups n of whose keys are over the limit already.
 func (r *reading) tooManyKeys(n int) error {
-	return dataflow.Errorf(dataflow.ReasonScanLimit, "the rows of the first %d keys take more than %d bytes", n, r.e.cfg.MaxBytes).
+	return dataflow.Errorf(dataflow.ReasonScanLimit, "the rows of %d of the keys take more than %d bytes", n, r.e.cfg.MaxBytes).
 		WithHint("ask for fewer keys at once").WithMeta("limit", "bytes")
 }
 
-// accumulators returns what the table holds for keys, nil for none.
+// accumulators returns what the table holds for keys, nil for none. It asks for the keys of each shard together.
 func (r *reading) accumulators(ctx context.Context, t *Table, keys [][]byte) ([][]byte, error) {
 	accs := make([][]byte, len(keys))
-	piece := make([]byte, 0, min(len(keys)*accBytes, accPiece))
-	size := int64(0)
-	for i, k := range keys {
-		if i%lookUpCheck == lookUpCheck-1 && ctx.Err() != nil {
-			return nil, deadline(ctx)
-		}
-		if cap(piece)-len(piece) < accBytes || len(piece) > accPiece { // a large accumulator has made the piece large
-			piece = make([]byte, 0, min((len(keys)-i)*accBytes, accPiece))
-		}
-		at := len(piece)
-		val, found, err := r.find(ctx, t, k, piece)
-		switch {
-		case err != nil:
-			return nil, err
-		case found:
-			piece = val
-			accs[i] = val[at:len(val):len(val)]
-		default:
-			accs[i] = t.unfed
-		}
-		if size += int64(len(accs[i])); size > r.e.cfg.MaxBytes {
-			return nil, r.tooManyKeys(i + 1)
+	hashes, order, ends := r.e.byShard(keys)
+	var l dataflow.Lookups
+	room := r.e.cfg.MaxBytes
+	seen := 0
+	for shard, end := range ends {
+		for seen < end {
+			if ctx.Err() != nil {
+				return nil, deadline(ctx)
+			}
+			part := order[seen:min(end, seen+dataflow.LookupsAtOnce)]
+			l.Begin(room)
+			for _, k := range part {
+				l.Add(hashes[k], keys[k])
+			}
+			if err := r.findAll(ctx, t, dataflow.ShardID(shard), &l); err != nil {
+				return nil, err
+			}
+			if l.Full() {
+				return nil, r.tooManyKeys(seen + len(part))
+			}
+			room = l.Room()
+			for i, k := range part {
+				if val, found := l.Value(int32(i)); found {
+					accs[k] = val
+				} else {
+					accs[k] = t.unfed
+				}
+			}
+			seen += len(part)
 		}
 	}
 	return accs, nil
 }
 
-// A batch of look-ups gathers accumulators in pieces of memory: of accBytes per key, which is what counts and sums take, but of
-// accPiece at most.
-const (
-	accBytes = 32
-	accPiece = 16 << 10
-)
+// byShard returns the hashes of keys, the numbers of the keys by their shard, and where the numbers of each shard end.
+func (e *Engine) byShard(keys [][]byte) (hashes []uint64, order []int32, ends []int) {
+	hashes, order, ends = make([]uint64, len(keys)), make([]int32, len(keys)), make([]int, e.cfg.Shards)
+	for i, k := range keys {
+		hashes[i] = dataflow.HashKey(k)
+		ends[e.shardOfHash(hashes[i])]++
+	}
+	at := 0
+	for s, n := range ends {
+		ends[s] = at
+		at += n
+	}
+	for i, h := range hashes {
+		s := e.shardOfHash(h)
+		order[ends[s]] = int32(i)
+		ends[s]++
+	}
+	return hashes, order, ends
+}

@@ -87,11 +87,8 @@ func (r *reading) find(ctx context.Context, t *Table, key, dst []byte) ([]byte, 
 	if r.live != nil {
 		return r.live.Get(t.stage.ID, shard, key, dst)
 	}
-	if !r.asked {
-		r.hot, r.asked = r.e.cfg.Store.Live(r.pipeline.UID), true
-	}
-	if r.hot != nil {
-		if val, found, known := r.hot.Committed(t.stage.ID, shard, r.cut.ID, key, dst); known {
+	if hot := r.inMemory(); hot != nil {
+		if val, found, known := hot.Committed(t.stage.ID, shard, r.cut.ID, key, dst); known {
 			return val, found, nil
 		}
 	}
@@ -100,6 +97,32 @@ func (r *reading) find(ctx context.Context, t *Table, key, dst []byte) ([]byte, 
 		return dst, false, err
 	}
 	return view.Get(t.stage.ID, key, dst)
+}
+
+// inMemory returns what may have values of the cut in memory, or nil.
+func (r *reading) inMemory() Live {
+	if !r.asked {
+		r.hot, r.asked = r.e.cfg.Store.Live(r.pipeline.UID), true
+	}
+	return r.hot
+}
+
+// findAll answers keys of a shard.
+func (r *reading) findAll(ctx context.Context, t *Table, shard dataflow.ShardID, keys *dataflow.Lookups) error {
+	if r.live != nil {
+		return r.live.GetAll(t.stage.ID, shard, keys)
+	}
+	if hot := r.inMemory(); hot != nil {
+		hot.CommittedAll(t.stage.ID, shard, r.cut.ID, keys)
+	}
+	if len(keys.Open()) == 0 {
+		return nil
+	}
+	view, err := r.view(ctx, shard)
+	if err != nil {
+		return err
+	}
+	return view.GetAll(t.stage.ID, keys)
 }
 
 // overtime reports whether the reading has taken longer than a request may.

@@ -52,6 +52,8 @@ type Store interface {
 type View interface {
 	// Get appends the value of a key to dst.
 	Get(stage dataflow.StageID, key, dst []byte) ([]byte, bool, error)
+	// GetAll answers all keys that are open, until they have no room.
+	GetAll(stage dataflow.StageID, keys *dataflow.Lookups) error
 	// Iter iterates over lo ≤ key < hi by key; a nil hi is no bound.
 	Iter(stage dataflow.StageID, lo, hi []byte) Iter
 	// Changes iterates over the keys lo ≤ key < hi that differ, or may differ, from an older cut of the same pipeline on the
@@ -77,6 +79,10 @@ type Live interface {
 	// Committed appends the value that a key has in a committed cut to dst, if it is at hand; known is false when it is not,
 	// and the cut's View is to be asked. It does not wait.
 	Committed(stage dataflow.StageID, shard dataflow.ShardID, cut dataflow.CheckpointID, key, dst []byte) (val []byte, found, known bool)
+	// GetAll answers all keys that are open as Get does, until they have no room. The error is Get's.
+	GetAll(stage dataflow.StageID, shard dataflow.ShardID, keys *dataflow.Lookups) error
+	// CommittedAll answers those of the open keys that Committed has an answer for. It does not wait.
+	CommittedAll(stage dataflow.StageID, shard dataflow.ShardID, cut dataflow.CheckpointID, keys *dataflow.Lookups)
 	// Scan returns copies of the first limit entries with lo ≤ key < hi, by key; a nil hi is no bound, a limit of 0 none.
 	// The error is Get's.
 	Scan(stage dataflow.StageID, shard dataflow.ShardID, lo, hi []byte, limit int) (keys, values [][]byte, err error)

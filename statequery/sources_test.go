@@ -106,6 +106,25 @@ func (v *view) Get(stage dataflow.StageID, k, dst []byte) ([]byte, bool, error) 
 	return append(dst, values[keys[0]]...), true, nil
 }
 
+func (v *view) GetAll(stage dataflow.StageID, l *dataflow.Lookups) error {
+	return getAll(l, func(k []byte) ([]byte, bool, error) { return v.Get(stage, k, nil) })
+}
+
+// getAll answers keys one by one.
+func getAll(l *dataflow.Lookups, get func(k []byte) ([]byte, bool, error)) error {
+	for _, i := range l.Open() {
+		switch val, found, err := get(l.Key(i)); {
+		case err != nil:
+			return err
+		case !found:
+			l.Absent(i)
+		case !l.Found(i, val):
+			return nil
+		}
+	}
+	return nil
+}
+
 func (v *view) Iter(stage dataflow.StageID, lo, hi []byte) statequery.Iter {
 	v.w.mu.Lock()
 	defer v.w.mu.Unlock()
@@ -216,6 +235,21 @@ func (l *live) Committed(stage dataflow.StageID, shard dataflow.ShardID, cut dat
 		return dst, false, false
 	}
 	return append(dst, then[keys[0]]...), true, true
+}
+
+func (l *live) GetAll(stage dataflow.StageID, shard dataflow.ShardID, all *dataflow.Lookups) error {
+	return getAll(all, func(k []byte) ([]byte, bool, error) { return l.Get(stage, shard, k, nil) })
+}
+
+func (l *live) CommittedAll(stage dataflow.StageID, shard dataflow.ShardID, cut dataflow.CheckpointID, all *dataflow.Lookups) {
+	for _, i := range all.Open() {
+		switch val, found, known := l.Committed(stage, shard, cut, all.Key(i), nil); {
+		case known && found:
+			all.Found(i, val)
+		case known:
+			all.Absent(i)
+		}
+	}
 }
 
 // Fresh returns what differs from the newest cut.

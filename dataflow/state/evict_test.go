@@ -110,6 +110,39 @@ func (m *evictModel) check() {
 	if val, a := m.table.AppendCommitted(m.base+1, []byte(key), nil); a != InBase || val != nil {
 		m.t.Fatalf("%q in a cut that is not committed = %.20q, %v", key, val, a)
 	}
+	m.checkAll()
+}
+
+// checkAll asks for several keys together: each has the answer that it has alone.
+func (m *evictModel) checkAll() {
+	rng := rand.New(rand.NewPCG(uint64(m.next), uint64(len(m.now)))) // what else the model does is as without this
+	for _, cut := range []dataflow.CheckpointID{0, m.base, m.base + 1} { // 0: the newest values
+		var l dataflow.Lookups
+		l.Begin(1 << 30)
+		for range 1 + rng.IntN(20) {
+			key := []byte(m.keys[rng.IntN(len(m.keys))])
+			l.Add(dataflow.HashKey(key), key)
+		}
+		if cut != 0 {
+			m.table.CommittedAll(cut, &l)
+		} else if !m.table.GetAll(&l) {
+			m.t.Fatal("the table is closed")
+		}
+		open := slices.Clone(l.Open())
+		for i := range int32(l.Len()) {
+			var want []byte
+			var a Answer
+			if cut != 0 {
+				want, a = m.table.AppendCommitted(cut, l.Key(i), nil)
+			} else {
+				want, a = m.table.Get(l.Key(i), nil)
+			}
+			got, found := l.Value(i)
+			if string(got) != string(want) || found != (a == Found) || slices.Contains(open, i) != (a == InBase) {
+				m.t.Fatalf("%q in cut %d together with others = %.20q, %v, alone %.20q, %v", l.Key(i), cut, got, found, want, a)
+			}
+		}
+	}
 }
 
 // TestAnEvictedKeyIsInTheNewestCommittedCut drives tables whose budget is too small for their keys, with freezes and commits

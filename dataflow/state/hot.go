@@ -24,18 +24,26 @@ func (t *Table) AppendCommitted(cut dataflow.CheckpointID, key, dst []byte) (val
 	if !found {
 		return dst, t.missedLocked()
 	}
-	if getBit(p.dirty, pos) {
+	if t.uncommittedLocked(part, pos) {
 		return dst, InBase
-	}
-	for _, f := range t.mu.pending {
-		if getBit(f.bits[part], pos) {
-			return dst, InBase
-		}
 	}
 	if val := t.slots.valueOf(p.slot(&t.slots, pos)); val != nil {
 		return append(dst, val...), Found
 	}
 	return dst, Absent
+}
+
+// uncommittedLocked reports whether a slot has changed since the newest cut, or is in a cut that is not committed.
+func (t *Table) uncommittedLocked(part, pos int) bool {
+	if getBit(t.mu.parts[part].dirty, pos) {
+		return true
+	}
+	for _, f := range t.mu.pending {
+		if getBit(f.bits[part], pos) {
+			return true
+		}
+	}
+	return false
 }
 
 // missedLocked is the answer for a key that has no slot. A key of the cut has one, until it is evicted: one that was deleted

@@ -148,6 +148,22 @@ func checkView(v *View, want rows, stages dataflow.StageID) error {
 		return fmt.Errorf("cut %d at %s: iterated %v, want %v", v.Checkpoint(), v.Ref(), got, want)
 	}
 	for s := range stages {
+		var all dataflow.Lookups
+		all.Begin(1 << 30)
+		for i := range 45 * 3 { // more than one step of getSome
+			key := []byte(testKey(i % 45))
+			all.Add(dataflow.HashKey(key), key)
+		}
+		if err := v.GetAll(s, &all); err != nil {
+			return err
+		}
+		for i := range int32(all.Len()) {
+			val, ok := all.Value(i)
+			w, there := want[rowKey(s, all.Key(i))]
+			if ok != there || string(val) != w || len(all.Open()) > 0 {
+				return fmt.Errorf("cut %d: with others %d/%s = %q, %v, want %q, %v", v.Checkpoint(), s, all.Key(i), val, ok, w, there)
+			}
+		}
 		for i := range 45 {
 			key := testKey(i)
 			val, ok, err := v.Get(s, []byte(key), nil)

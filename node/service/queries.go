@@ -146,6 +146,10 @@ func (l live) Get(stage dataflow.StageID, shard dataflow.ShardID, key, dst []byt
 	return val, found, l.ended(err)
 }
 
+func (l live) GetAll(stage dataflow.StageID, shard dataflow.ShardID, keys *dataflow.Lookups) error {
+	return l.ended(l.Running.GetAll(stage, shard, keys))
+}
+
 func (l live) Scan(stage dataflow.StageID, shard dataflow.ShardID, lo, hi []byte, limit int) (keys, values [][]byte, err error) {
 	entries, err := l.Running.Scan(stage, shard, lo, hi, limit)
 	for _, e := range entries {

@@ -37,6 +37,28 @@ func (r *Running) Committed(stage dataflow.StageID, shard dataflow.ShardID, cut 
 	return val, a == state.Found, a == state.Found || a == state.Absent
 }
 
+// GetAll answers the open keys as Get does, the live table's under one hold of its lock. Errors: Get's.
+func (r *Running) GetAll(stage dataflow.StageID, shard dataflow.ShardID, l *dataflow.Lookups) error {
+	t := r.Table(stage, shard)
+	if !t.GetAll(l) {
+		return ErrEnded
+	}
+	if len(l.Open()) == 0 {
+		return nil
+	}
+	view, err := r.base(shard, t)
+	if err != nil {
+		return err
+	}
+	defer view.Release()
+	return view.GetAll(stage, l)
+}
+
+// CommittedAll answers those of the open keys that Committed has an answer for.
+func (r *Running) CommittedAll(stage dataflow.StageID, shard dataflow.ShardID, cut dataflow.CheckpointID, l *dataflow.Lookups) {
+	r.Table(stage, shard).CommittedAll(cut, l)
+}
+
 // Fresh returns copies of the entries that have changed since the last barrier, of maxBytes about at most; a nil value says
 // that the key is gone. The error is ErrEnded.
 func (r *Running) Fresh(stage dataflow.StageID, shard dataflow.ShardID, maxBytes int64) (keys, values [][]byte, err error) {
