@@ -115,7 +115,7 @@ func (m *evictModel) check() {
 
 // checkAll asks for several keys together: each has the answer that it has alone.
 func (m *evictModel) checkAll() {
-	rng := rand.New(rand.NewPCG(uint64(m.next), uint64(len(m.now)))) // what else the model does is as without this
+	rng := rand.New(rand.NewPCG(uint64(m.next), uint64(len(m.now))))     // what else the model does is as without this
 	for _, cut := range []dataflow.CheckpointID{0, m.base, m.base + 1} { // 0: the newest values
 		var l dataflow.Lookups
 		l.Begin(1 << 30)
