@@ -160,30 +160,6 @@ func evalArrayJoin(left, right bool) func(f *frame) {
 	}
 }
 
-func evalArrayRemove(f *frame) {
-	a, x := f.args[0], f.args[1]
-	compare, elems := comparer(x.v.Type), a.elems()
-	f.each(func(i int) *dataflow.Error {
-		if a.null(i) {
-			f.null(i)
-			return nil
-		}
-		f.beginList(i)
-		from, to := a.list(i)
-		for j := from; j < to; j++ {
-			switch null := elemNull(elems.v, j); {
-			case null && x.null(i), !null && !x.null(i) && compare(&elems, j, &x, i) == 0:
-			case null:
-				f.out.Elems.AppendNull()
-			default:
-				f.out.Elems.AppendFrom(elems.v, j)
-			}
-		}
-		f.endList()
-		return nil
-	})
-}
-
 func evalArrayContains(whole, part int) func(f *frame) {
 	return func(f *frame) {
 		a, b := f.args[whole], f.args[part]

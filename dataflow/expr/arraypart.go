@@ -59,9 +59,9 @@ func equalsElem(a, x *operand) func(j, i int) bool {
 	}
 }
 
-func evalArrayPositions(f *frame) {
-	a, x := f.args[0], f.args[1]
-	equal := equalsElem(&a, &x)
+// eachItem makes a list of each array: item is called for its elements j, in order, and appends what is to be in the list. from
+// is the first of them. Of NULL the result is NULL.
+func (f *frame) eachItem(a *operand, item func(i, j, from int)) {
 	f.each(func(i int) *dataflow.Error {
 		if a.null(i) {
 			f.null(i)
@@ -70,34 +70,42 @@ func evalArrayPositions(f *frame) {
 		f.beginList(i)
 		from, to := a.list(i)
 		for j := from; j < to; j++ {
-			if equal(j, i) {
-				f.out.Elems.AppendInt(int64(j - from + 1))
-			}
+			item(i, j, from)
 		}
 		f.endList()
 		return nil
 	})
 }
 
+func evalArrayRemove(f *frame) {
+	a, x := f.args[0], f.args[1]
+	equal := equalsElem(&a, &x)
+	f.eachItem(&a, func(i, j, _ int) {
+		if !equal(j, i) {
+			f.appendElem(&a, j)
+		}
+	})
+}
+
+func evalArrayPositions(f *frame) {
+	a, x := f.args[0], f.args[1]
+	equal := equalsElem(&a, &x)
+	f.eachItem(&a, func(i, j, from int) {
+		if equal(j, i) {
+			f.out.Elems.AppendInt(int64(j - from + 1))
+		}
+	})
+}
+
 func evalArrayReplace(f *frame) {
 	a, x, y := f.args[0], f.args[1], f.args[2]
 	equal := equalsElem(&a, &x)
-	f.each(func(i int) *dataflow.Error {
-		if a.null(i) {
-			f.null(i)
-			return nil
+	f.eachItem(&a, func(i, j, _ int) {
+		if equal(j, i) {
+			appendItem(f, &y, i)
+		} else {
+			f.appendElem(&a, j)
 		}
-		f.beginList(i)
-		from, to := a.list(i)
-		for j := from; j < to; j++ {
-			if equal(j, i) {
-				appendItem(f, &y, i)
-			} else {
-				f.appendElem(&a, j)
-			}
-		}
-		f.endList()
-		return nil
 	})
 }
 
