@@ -18,7 +18,7 @@ import (
 
 const (
 	// fillFirst is how many entries of a table are filled in before its tasks start. Small tables are whole then. The others
-	// are filled while the tasks run, which look up what is not there yet: so a start does not wait for large tables.
+	// are filled on all processors, for headStart before the tasks start and then beside them; what is not there yet they look up.
 	fillFirst = 4096
 	// fillBatch is how many entries are filled in under one hold of a table's lock.
 	fillBatch = 256

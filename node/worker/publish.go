@@ -21,17 +21,16 @@ import (
 // later a compaction, which reads and writes again what the store has in the same range: of keys that are spread evenly, all of
 // it. Not folding costs memory, a longer look-up, and a longer replay after a restart. Zero fields take the defaults.
 type MergePolicy struct {
-	Bytes  int64         // of layers in memory, or more when the store is large (storeShare); default 8 MiB
+	Bytes  int64         // of layers in memory, or as much as the store has when that is more (maxDueBytes); default 8 MiB
 	Layers int           // in memory; default 48
 	Age    time.Duration // since the last fold, when there is anything to fold; default 30 s
 	Every  time.Duration // how often the bounds are looked at; default 1 s
 }
 
 const (
-	// storeShare of the store's size is worth a fold: half as many bytes cost twice as many compactions of the same store, and
-	// neighbouring layers that are merged with each other meanwhile hold a key once.
-	storeShare = 1
-	// maxDueBytes bounds that: so much memory per shard, and so much to be replayed after a restart.
+	// maxDueBytes bounds how much waits for a fold because the store is large. A fold of half as many bytes costs twice as many
+	// compactions of the same store, and neighbouring layers that are merged meanwhile hold a key once; but so much memory is
+	// taken per shard, and so much is to be replayed after a restart.
 	maxDueBytes = 64 << 20
 	// busyShare is how many times as many bytes wait while the pipeline has better to do: its tables are being filled from the
 	// same store, until when each row costs a look-up, or rows wait that it is late with. A fold and the compactions after it
@@ -52,7 +51,7 @@ type foldable struct {
 
 // due reports whether it is time to fold, age after the last one.
 func (m *MergePolicy) due(f foldable, age time.Duration) bool {
-	enough := max(m.Bytes, min(int64(f.store/storeShare), maxDueBytes))
+	enough := max(m.Bytes, min(int64(f.store), maxDueBytes))
 	if f.busy {
 		return f.bytes >= busyShare*enough
 	}
