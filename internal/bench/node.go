@@ -59,7 +59,7 @@ func RunNode(ctx context.Context, f NodeFlags, stdin io.Reader, stdout, stderr i
 		return errors.Join(err, n.Close())
 	}
 	go func() { // ends with the process: nothing can interrupt a read of standard input
-		_, _ = io.Copy(io.Discard, stdin)
+		_, _ = io.Copy(io.Discard, stdin) // however it ends
 		cancel()
 	}()
 	return errors.Join(n.Run(ctx), n.Close())
@@ -99,7 +99,7 @@ func (r *runner) startNode(ctx context.Context, f NodeFlags) (*child, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	unwatch := context.AfterFunc(ctx, func() { _ = c.cmd.Process.Kill() }) // ends the read below
+	unwatch := context.AfterFunc(ctx, func() { _ = c.cmd.Process.Kill() }) // ends the read below; it fails when the process, and so the read, has ended
 	var line ready
 	err = json.NewDecoder(stdout).Decode(&line)
 	if !unwatch() || err != nil {

@@ -176,7 +176,7 @@ func (s *eventStream) comment() error {
 
 // flush sends what is in the buffer, and the header before the first of it.
 func (s *eventStream) flush() error {
-	_ = s.rc.SetWriteDeadline(time.Now().Add(writeTimeout)) // a reader that never reads must not hold the call
+	_ = s.rc.SetWriteDeadline(time.Now().Add(writeTimeout)) // so that a reader that never reads holds nothing; HTTP/1 and 2 have deadlines, others go without
 	if !s.started {
 		s.started = true
 		h := s.w.Header()
