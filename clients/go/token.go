@@ -41,7 +41,8 @@ func (c *Client) wait(ctx context.Context, what weirv1.WaitFor, token string, pi
 			return r.GetCuts(), nil
 		}
 		reason := dataflow.ReasonOf(err)
-		if notReached != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		// The server, which is told of ctx's deadline, may see it pass a moment before ctx does.
+		if notReached != nil && (reason == dataflow.ReasonDeadline || errors.Is(ctx.Err(), context.DeadlineExceeded)) {
 			return nil, notReached // says what holds it up, which a call that was cut short does not
 		}
 		if reason == dataflow.ReasonTokenNotReached {
