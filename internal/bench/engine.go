@@ -7,9 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"runtime"
 	"runtime/debug"
-	"runtime/metrics"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -38,7 +36,13 @@ func (r *runner) engine(ctx context.Context) error {
 		f := &figures{bench: "engine", name: k.String()}
 		r.progress("engine %s: rows", k)
 		sql, check := engineSQL(k)
-		c := ringCase{maker: newKeyMaker(k), sql: sql, check: check, memory: k.memory, profile: k.profileName()}
+		c := ringCase{maker: newKeyMaker(k), sql: sql, check: check, memory: k.memory, profile: k.profileName(), window: r.size.window}
+		if k.memory == 0 {
+			c.partners = &k
+		}
+		if k.keys >= largeKeys {
+			c.window *= largeWindow
+		}
 		if err := r.ringCase(ctx, c, f); err != nil {
 			return fmt.Errorf("%s: %w", k, err)
 		}
@@ -48,6 +52,9 @@ func (r *runner) engine(ctx context.Context) error {
 	}
 	return nil
 }
+
+// largeWindow is how many times as long a measurement of the large cases takes: their checkpoints take some seconds.
+const largeWindow = 4
 
 // checkTimeout bounds the query that checks a result.
 const checkTimeout = 5 * time.Minute
@@ -73,6 +80,9 @@ type ringCase struct {
 	sql, check string
 	memory     int64 // the node's budget for live tables; 0 = its default
 	profile    string
+	window     time.Duration // of one measurement
+	// partners lets windows alternate with windows without checkpoints, and with bare loops over the same keys; nil = neither.
+	partners *keyKind
 	// beside runs while the measurement does, if set; its error ends it.
 	beside func(ctx context.Context, c *weir.Client) error
 }
@@ -108,10 +118,16 @@ func (r *runner) ringCase(ctx context.Context, k ringCase, f *figures) (err erro
 		return err
 	}
 
+	var loops *bare
+	if k.partners != nil {
+		if loops, err = newBare(*k.partners, rings, distinct); err != nil {
+			return err
+		}
+	}
 	before := settledMemory()
 	r.progress("%s %s: warm up", f.bench, f.name)
 	gate.set(gateOpen)
-	seen := newCuts(c)
+	m := &ringMeasure{c: c, rings: rings, gate: gate, seen: newCuts(c), window: k.window, bare: loops}
 	// Tables fill before anything is measured: until the rings have been round once, some keys are new.
 	for began := time.Now(); rounds(rings) == 0 || time.Since(began) < r.size.settle; {
 		if err := pause.For(ctx, 20*time.Millisecond); err != nil {
@@ -132,17 +148,9 @@ func (r *runner) ringCase(ctx context.Context, k ringCase, f *figures) (err erro
 	if k.beside != nil {
 		beside.Go(func() error { return k.beside(besideCtx, c) })
 	}
-	var rate, perCPU, allocs []float64
 	for range r.size.windows {
-		began, rows0, allocs0, cpu0 := time.Now(), rows(rings), allocations(), cpuTime(os.Getpid())
-		if err := seen.watch(ctx, r.size.window); err != nil {
+		if err := m.turn(ctx); err != nil {
 			return err
-		}
-		did := float64(rows(rings) - rows0)
-		rate = append(rate, did/time.Since(began).Seconds())
-		allocs = append(allocs, float64(allocations()-allocs0)/did)
-		if cpu := cpuTime(os.Getpid()) - cpu0; cpu > 0 {
-			perCPU = append(perCPU, did/cpu.Seconds())
 		}
 	}
 	gate.set(gateShut)
@@ -169,10 +177,12 @@ func (r *runner) ringCase(ctx context.Context, k ringCase, f *figures) (err erro
 	if p.GetIncarnation() != 1 {
 		return voidf("the pipeline was restarted while it was measured: it is in incarnation %d", p.GetIncarnation())
 	}
-	f.add("rows_per_second", "rows/s", rate...)
-	f.add("rows_per_cpu_second", "rows/s", perCPU...)
-	f.add("allocations_per_row", "allocations", allocs...)
-	f.addTimes("checkpoint", seen.took)
+	if loops != nil {
+		if err := loops.check(distinct); err != nil {
+			return err
+		}
+	}
+	m.report(f)
 	// Few keys are lost in what a node takes anyway.
 	if after := settledMemory(); before > 0 && after > before && distinct >= 100_000 {
 		f.add("rss_per_key", "bytes", float64(after-before)/float64(distinct))
@@ -193,54 +203,4 @@ func (f *figures) addTimes(metric string, times latencies) {
 func settledMemory() int64 {
 	debug.FreeOSMemory()
 	return resident(os.Getpid())
-}
-
-// allocations returns how many objects the process has allocated.
-func allocations() uint64 {
-	s := []metrics.Sample{{Name: "/gc/heap/allocs:objects"}}
-	metrics.Read(s)
-	if s[0].Value.Kind() != metrics.KindUint64 {
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return m.Mallocs
-	}
-	return s[0].Value.Uint64()
-}
-
-// cuts follows the checkpoints of a pipeline.
-type cuts struct {
-	c    *weir.Client
-	last uint64
-	took latencies // from trigger to commit
-}
-
-func newCuts(c *weir.Client) *cuts { return &cuts{c: c} }
-
-// cutsEvery is how often the list of checkpoints is read: before any of the last three, which are kept, is gone.
-const cutsEvery = 500 * time.Millisecond
-
-// watch notes the checkpoints that are committed during d.
-func (w *cuts) watch(ctx context.Context, d time.Duration) error {
-	first := w.last == 0
-	for began := time.Now(); ; {
-		list, err := w.c.ListCheckpoints(ctx, "bench")
-		if err != nil {
-			return err
-		}
-		newest := w.last
-		for _, c := range list {
-			if c.GetId() > w.last && !first {
-				w.took = append(w.took, c.GetCommittedAt().AsTime().Sub(c.GetTriggeredAt().AsTime()))
-			}
-			newest = max(newest, c.GetId())
-		}
-		w.last, first = newest, false
-		left := d - time.Since(began)
-		if left <= 0 {
-			return nil
-		}
-		if err := pause.For(ctx, min(left, cutsEvery)); err != nil {
-			return err
-		}
-	}
 }

@@ -36,7 +36,7 @@ func TestBenchmarksRunAndFindTheirResultsRight(t *testing.T) {
 		name, filter string
 		metrics      []string
 	}{
-		{"engine", "keys=1000 type=bigint dist=zipf1.1", []string{"engine keys=1000 type=bigint dist=zipf1.1 rows_per_second"}},
+		{"engine", "keys=1000 type=bigint dist=zipf1.1", []string{"engine keys=1000 type=bigint dist=zipf1.1 rows_per_second", "engine keys=1000 type=bigint dist=zipf1.1 ratio_to_bare"}},
 		{"ingest", "plan=counts", []string{"ingest plan=counts rows_per_second", "ingest plan=counts ratio_to_plain_file", "ingest plan=counts ack_at_half_load_p99"}},
 		{"get", "batch=100", []string{"get batch=100 committed keys_per_second", "get batch=100 live latency_at_half_rate_p99"}},
 		{"resp", "", []string{"resp pipeline=1 gets_per_second", "resp pipeline=16 node_cpu_per_million_gets"}},

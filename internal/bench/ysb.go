@@ -104,6 +104,7 @@ func (r *runner) ysb(ctx context.Context) error {
 			k := ringCase{
 				maker: &adMaker{campaigns: campaigns, seen: make(map[[2]uint64]struct{})}, sql: ysbSQL, check: ysbCheck,
 				profile: fmt.Sprintf("ysb-%d-%s", campaigns, strings.TrimPrefix(side.name, "results=")), beside: side.beside,
+				window: r.size.window,
 			}
 			if err := r.ringCase(ctx, k, f); err != nil {
 				return fmt.Errorf("%s: %w", f.name, err)
