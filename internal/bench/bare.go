@@ -2,6 +2,7 @@ package bench
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/bits"
 	"runtime"
@@ -63,28 +64,28 @@ func newBare(k keyKind, rings []*ring, distinct uint64) (*bare, error) {
 		}
 	}
 	for _, l := range b.loops {
-		if len(l.keys) < l.keyLen*ringBatch {
-			return nil, fmt.Errorf("a loop has %d bytes of keys: too few for a batch", len(l.keys))
+		if len(l.keys) == 0 {
+			return nil, errors.New("a loop has no keys")
 		}
 		// As full as the parts of a live table are on average.
 		l.size = 1 + l.inline + 8
 		l.capacity = int(distinct)/len(b.loops)*3/2 + 1024
 		l.mem = bareMemory(l.capacity*l.size + 16)
-		for range len(l.keys)/l.keyLen/ringBatch + 1 {
+		for l.rows*uint64(l.keyLen) < uint64(len(l.keys)) {
 			l.batch()
 		}
 	}
 	return b, nil
 }
 
-// run counts for a while and returns the rows per second of all loops.
+// run counts for a while, a batch at least, and returns the rows per second of all loops.
 func (b *bare) run(d time.Duration) float64 {
 	before := b.rows()
 	began := time.Now()
 	var wg sync.WaitGroup
 	for _, l := range b.loops {
 		wg.Go(func() {
-			for time.Since(began) < d {
+			for l.batch(); time.Since(began) < d; {
 				l.batch()
 			}
 		})
@@ -122,22 +123,23 @@ func (b *bare) check(distinct uint64) error {
 // cache overlap, and then adds.
 func (l *bareLoop) batch() {
 	n := l.keyLen
-	if l.next+ringBatch > len(l.keys)/n {
+	keys := l.keys[l.next*n:]
+	keys = keys[:min(len(keys), ringBatch*n)]
+	hashes := l.hashes[:len(keys)/n]
+	if l.next += len(hashes); l.next*n == len(l.keys) {
 		l.next = 0
 	}
-	keys := l.keys[l.next*n:][:ringBatch*n]
-	l.next += ringBatch
-	for i := range l.hashes {
-		l.hashes[i] = dataflow.HashKey(keys[i*n : (i+1)*n])
+	for i := range hashes {
+		hashes[i] = dataflow.HashKey(keys[i*n : (i+1)*n])
 	}
-	for _, h := range l.hashes {
+	for _, h := range hashes {
 		home, _ := bits.Mul64(h, uint64(l.capacity))
 		l.touched += l.mem[int(home)*l.size]
 	}
-	for i, h := range l.hashes {
+	for i, h := range hashes {
 		l.add(h, keys[i*n:(i+1)*n])
 	}
-	l.rows += ringBatch
+	l.rows += uint64(len(hashes))
 }
 
 // add counts a key, which has 8 to 16 bytes.

@@ -24,7 +24,7 @@ func TestBareLoopsCountEveryRow(t *testing.T) {
 }
 
 func TestBareLoopsThatAreRightPassTheirCheck(t *testing.T) {
-	k := keyKind{keys: 3000}
+	k := keyKind{keys: 900_000} // so many that most come once
 	m := newKeyMaker(k)
 	rings, _ := newRings(m, 2)
 	b, err := newBare(k, rings, m.distinct())
