@@ -140,13 +140,62 @@ func BenchmarkApplyDelta(b *testing.B) {
 	for b.Loop() {
 		c := newChain(Base{}, false)
 		for i, data := range chunks {
-			if err := c.addChunk(ref(1, 1), i, data); err != nil {
+			if err := addChunk(c, ref(1, 1), i, data); err != nil {
 				b.Fatal(err)
 			}
 		}
-		if err := c.endDelta(ref(1, 1), len(chunks), digest); err != nil {
+		if err := endDelta(c, ref(1, 1), len(chunks), digest); err != nil {
 			b.Fatal(err)
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*benchKeys), "ns/key")
+}
+
+func BenchmarkFoldLayers(b *testing.B) {
+	layers := benchLayers(b, 4)
+	b.ReportAllocs()
+	for b.Loop() {
+		if l := fold(layers); l.entries != benchKeys {
+			b.Fatal(l.entries)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*benchKeys*len(layers)), "ns/entry")
+}
+
+func BenchmarkSortByKey(b *testing.B) {
+	r := benchLayers(b, 1)[0].runs[0]
+	b.ReportAllocs()
+	for b.Loop() {
+		if n := len(sortByKey(r)); n != benchKeys {
+			b.Fatal(n)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*benchKeys), "ns/entry")
+}
+
+// benchLayers returns layers that all have the same benchKeys keys, in the order of a table.
+func benchLayers(b *testing.B, n int) (layers []*layer) {
+	b.Helper()
+	table := NewTable(Shape{KeyBytes: 16, ValBytes: 8}, nil)
+	defer table.Close()
+	for seq := range dataflow.DeltaSeq(n) {
+		table.Lock()
+		for i := range benchKeys {
+			key := fmt.Appendf(nil, "key-%08d", i)
+			table.Change(dataflow.HashKey(key), key).Set(make([]byte, 8))
+		}
+		table.Unlock()
+		w := NewDeltaWriter()
+		table.Gather(table.Freeze(1), benchKeys, func(key, val []byte) { w.Add(0, key, val) })
+		var lb layerBuilder
+		if _, _, err := w.Finish(func(_ int, chunk []byte) error { return lb.addChunk(chunk) }); err != nil {
+			b.Fatal(err)
+		}
+		l, err := lb.finish(ref(1, seq+1), ref(1, seq+1))
+		if err != nil {
+			b.Fatal(err)
+		}
+		layers = append(layers, l)
+	}
+	return layers
 }

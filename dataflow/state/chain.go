@@ -112,10 +112,10 @@ func (c *chain) find(ref dataflow.DeltaRef) *delta {
 	return &c.deltas[i]
 }
 
-// addChunk takes the next chunk of a delta; chunks that are here already are skipped.
-func (c *chain) addChunk(ref dataflow.DeltaRef, chunk int, data []byte) error {
+// stage returns where the next chunk of a delta is to be put; nil when it is here already, or not wanted.
+func (c *chain) stage(ref dataflow.DeltaRef, chunk int) (*staging, error) {
 	if !c.wants(ref) {
-		return nil
+		return nil, nil
 	}
 	s := c.staging[ref]
 	if s == nil {
@@ -124,10 +124,15 @@ func (c *chain) addChunk(ref dataflow.DeltaRef, chunk int, data []byte) error {
 	}
 	switch {
 	case chunk < s.chunks:
-		return nil
+		return nil, nil
 	case chunk > s.chunks:
-		return fmt.Errorf("%w: chunk %d comes after %d chunks", errDelta, chunk, s.chunks)
+		return nil, fmt.Errorf("%w: chunk %d comes after %d chunks", errDelta, chunk, s.chunks)
 	}
+	return s, nil
+}
+
+// add takes the chunk that stage has asked for.
+func (s *staging) add(data []byte) error {
 	if err := s.layer.addChunk(data); err != nil {
 		return err
 	}
@@ -136,31 +141,31 @@ func (c *chain) addChunk(ref dataflow.DeltaRef, chunk int, data []byte) error {
 	return nil
 }
 
-// endDelta completes a delta: it becomes a layer.
-func (c *chain) endDelta(ref dataflow.DeltaRef, chunks int, digest uint64) error {
+// endStaging takes a delta whose end has come out of those that are arriving; nil when it is here already, or not wanted.
+func (c *chain) endStaging(ref dataflow.DeltaRef, chunks int, digest uint64) (*staging, error) {
 	if !c.wants(ref) {
 		if d := c.find(ref); d != nil && d.digest != digest {
-			return fmt.Errorf("%w: it ended before with digest %016x, not %016x", errDelta, d.digest, digest)
+			return nil, fmt.Errorf("%w: it ended before with digest %016x, not %016x", errDelta, d.digest, digest)
 		}
-		return nil
+		return nil, nil
 	}
 	s := c.staging[ref]
 	if s == nil {
 		s = &staging{}
 	}
 	if s.chunks != chunks || uint64(s.digest) != digest {
-		return fmt.Errorf("%w: %d chunks with digest %016x came, its end says %d with %016x", errDelta, s.chunks, uint64(s.digest), chunks, digest)
+		return nil, fmt.Errorf("%w: %d chunks with digest %016x came, its end says %d with %016x", errDelta, s.chunks, uint64(s.digest), chunks, digest)
 	}
 	delete(c.staging, ref)
-	l, err := s.layer.finish(ref, ref)
-	if err != nil {
-		return err
-	}
+	return s, nil
+}
+
+// endDelta completes a delta with the layer that was made of it.
+func (c *chain) endDelta(ref dataflow.DeltaRef, digest uint64, l *layer) {
 	at, _ := slices.BinarySearchFunc(c.deltas, ref, func(d delta, r dataflow.DeltaRef) int { return d.ref.Compare(r) })
 	c.deltas = slices.Insert(c.deltas, at, delta{ref: ref, digest: digest})
 	at, _ = slices.BinarySearchFunc(c.layers, ref, func(l *layer, r dataflow.DeltaRef) int { return l.first.Compare(r) })
 	c.layers = slices.Insert(c.layers, at, l)
-	return nil
 }
 
 // begin starts an incarnation: it drops the deltas, and the cuts, of older incarnations above base (P2).
@@ -352,30 +357,50 @@ func (c *chain) merged(base Base) {
 	}
 }
 
-// foldRatio says when two neighbouring layers are merged: when the older is at most so many times the newer. The layers
-// that no cut keeps apart then shrink geometrically, so there are few, and an entry is merged a logarithmic number of
-// times.
-const foldRatio = 2
+const (
+	// foldRatio says when layers are merged with the newer ones beside them: when they are at most so many times as large as
+	// these together. The layers that no cut keeps apart then shrink geometrically, so there are few, and an entry is merged a
+	// logarithmic number of times.
+	foldRatio = 2
+	// foldLayers is how many layers are merged at a time at least, unless they are small. A merge reads all entries and writes
+	// each key once: when the same keys change in each checkpoint, merging at each would write all of them each time.
+	foldLayers = 4
+	foldSmall  = 64 << 10
+)
 
-// pickFold returns two neighbouring layers to merge, or nil. They may be merged when no cut, and no commit still to be
-// published, needs the position between them (P6). A merge into the store may end there meanwhile: then the new layer
-// repeats what the store holds, which changes nothing (S1).
+// pickFold returns neighbouring layers to merge, oldest first, or nil. They may be merged when no cut, and no commit still to
+// be published, needs a position between them (P6). A merge into the store may end there meanwhile: then the new layer repeats
+// what the store holds, which changes nothing (S1).
 func (c *chain) pickFold() []*layer {
-	for i := len(c.layers) - 2; i >= 0; i-- {
-		old, next := c.layers[i], c.layers[i+1]
-		if next.last.Compare(c.verified) > 0 || old.bytes > foldRatio*next.bytes || old.bytes+next.bytes > maxFold {
+	for to := len(c.layers); to > 1; {
+		if c.layers[to-1].last.Compare(c.verified) > 0 {
+			to--
 			continue
 		}
-		between := func(r dataflow.DeltaRef) bool { return r.Compare(old.last) >= 0 && r.Compare(next.first) < 0 }
-		if slices.ContainsFunc(c.cuts, func(k *cut) bool {
-			at, _ := c.resolve(k.named)
-			return between(at)
-		}) {
-			continue
+		from, best := to-1, to // layers[from:to] could be one
+		newer := c.layers[from].bytes
+		for from > 0 && c.mayJoin(c.layers[from-1], c.layers[from]) && newer+c.layers[from-1].bytes <= maxFold {
+			from--
+			bytes := c.layers[from].bytes
+			if bytes <= foldRatio*newer && (to-from >= foldLayers || bytes+newer <= foldSmall) {
+				best = from
+			}
+			newer += bytes
 		}
-		return []*layer{old, next}
+		if best < to {
+			return c.layers[best:to:to]
+		}
+		to = from
 	}
 	return nil
+}
+
+// mayJoin reports whether nobody needs a position between two neighbours.
+func (c *chain) mayJoin(old, next *layer) bool {
+	return !slices.ContainsFunc(c.cuts, func(k *cut) bool {
+		at, _ := c.resolve(k.named)
+		return at.Compare(old.last) >= 0 && at.Compare(next.first) < 0
+	})
 }
 
 // replace puts one layer in the place of neighbours, if they are still there.

@@ -2,6 +2,7 @@ package state
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -49,10 +50,10 @@ func chainCommand(t *testing.T, c *chain, f []string) error {
 		if c.wants(r) {
 			c.staging[r] = &staging{digest: dataflow.DeltaDigest(testDigest(r))}
 		}
-		return c.endDelta(r, 0, testDigest(r))
+		return endDelta(c, r, 0, testDigest(r))
 	case "chunk":
 		chunks, _ := encodeDelta(t, []change{{0, "k", []byte("v")}})
-		return c.addChunk(parseRef(t, f[1]), 0, chunks[0])
+		return addChunk(c, parseRef(t, f[1]), 0, chunks[0])
 	case "begin":
 		return c.begin(dataflow.Incarnation(number(t, f[1])), parseRef(t, f[3]))
 	case "publish":
@@ -82,13 +83,35 @@ func chainCommand(t *testing.T, c *chain, f []string) error {
 		c.expireBelow(k.id)
 		c.merged(base)
 	case "fold":
-		for pair := c.pickFold(); pair != nil; pair = c.pickFold() {
-			c.replace(pair, fold(pair))
+		for some := slices.Clone(c.pickFold()); some != nil; some = slices.Clone(c.pickFold()) {
+			c.replace(some, fold(some))
 		}
 	default:
 		t.Fatalf("unknown command %q", f[0])
 	}
 	c.refresh()
+	return nil
+}
+
+// addChunk and endDelta do what the replica does, in one step.
+func addChunk(c *chain, r dataflow.DeltaRef, chunk int, data []byte) error {
+	s, err := c.stage(r, chunk)
+	if err != nil || s == nil {
+		return err
+	}
+	return s.add(data)
+}
+
+func endDelta(c *chain, r dataflow.DeltaRef, chunks int, digest uint64) error {
+	s, err := c.endStaging(r, chunks, digest)
+	if err != nil || s == nil {
+		return err
+	}
+	l, err := s.layer.finish(r, r)
+	if err != nil {
+		return err
+	}
+	c.endDelta(r, digest, l)
 	return nil
 }
 

@@ -69,12 +69,12 @@ func (b *layerBuilder) addChunk(data []byte) error {
 	b.segs = append(b.segs, data)
 	seg := place(len(b.segs)-1, 0)
 	return decodeChunk(data, func(stage dataflow.StageID, at int, e rawEntry) {
-		b.run(stage).note(seg+uint32(at), dataflow.HashKey(e.key), e.size)
+		b.run(stage).note(newItem(rankOf(dataflow.HashKey(e.key)), seg+uint32(at)), e.size)
 	})
 }
 
 // add copies an entry.
-func (b *layerBuilder) add(r *runBuilder, hash uint64, e []byte) {
+func (b *layerBuilder) add(r *runBuilder, rank uint32, e []byte) {
 	n := len(b.segs)
 	if n == 0 || len(b.segs[n-1])+len(e) > cap(b.segs[n-1]) {
 		b.segs = append(b.segs, make([]byte, 0, max(int(min(foldSegment, b.left)), len(e))))
@@ -82,7 +82,7 @@ func (b *layerBuilder) add(r *runBuilder, hash uint64, e []byte) {
 	}
 	b.left -= int64(len(e))
 	seg := &b.segs[n-1]
-	r.note(place(n-1, len(*seg)), hash, len(e))
+	r.note(newItem(rank, place(n-1, len(*seg))), len(e))
 	*seg = append(*seg, e...)
 }
 
@@ -106,33 +106,85 @@ func (b *layerBuilder) finish(first, last dataflow.DeltaRef) (*layer, error) {
 // for the ends of segments.
 const maxFold = maxSegments / 2 * foldSegment
 
-// fold merges neighbouring layers, oldest first, into one. Entries of the newest layer come first, then those of each
-// older one that no newer one has: nothing is sorted.
+// fold merges neighbouring layers, oldest first, into one. All are in the table's order, and so is the result.
 func fold(layers []*layer) *layer {
 	var b layerBuilder
 	for _, l := range layers {
 		b.left += l.bytes
 	}
-	for i := len(layers) - 1; i >= 0; i-- {
-		newer := layers[i+1:]
-		for _, r := range layers[i].runs {
-			rb := b.run(r.stage)
-			r.each(func(hash uint64, raw []byte, e rawEntry) bool {
-				for _, n := range newer {
-					if _, found := n.get(r.stage, hash, e.key); found {
-						return true
-					}
-				}
-				b.add(rb, hash, raw)
-				return true
-			})
+	for _, stage := range stages(layers) {
+		var runs []*run // newest first
+		for i := len(layers) - 1; i >= 0; i-- {
+			if r := layers[i].run(stage); r != nil {
+				runs = append(runs, r)
+			}
 		}
+		rb := b.run(stage)
+		mergeRuns(runs, func(rank uint32, raw []byte) { b.add(rb, rank, raw) })
 	}
 	l, err := b.finish(layers[0].first, layers[len(layers)-1].last)
 	if err != nil {
 		panic("state: merged layers have a key twice") // each layer was checked when it was made
 	}
 	return l
+}
+
+// foldTogether merges neighbouring layers, newest first, as far as one layer can hold them: what is to be sorted by key then has
+// each key once.
+func foldTogether(newestFirst []*layer) (out []*layer) {
+	for from := 0; from < len(newestFirst); {
+		to, bytes := from+1, newestFirst[from].bytes
+		for to < len(newestFirst) && bytes+newestFirst[to].bytes <= maxFold {
+			bytes += newestFirst[to].bytes
+			to++
+		}
+		l := newestFirst[from]
+		if to > from+1 {
+			oldestFirst := slices.Clone(newestFirst[from:to])
+			slices.Reverse(oldestFirst)
+			l = fold(oldestFirst)
+		}
+		out, from = append(out, l), to
+	}
+	return out
+}
+
+// mergeRuns passes each key of the runs to emit once, as the newest run has it, in the table's order.
+func mergeRuns(newestFirst []*run, emit func(rank uint32, raw []byte)) {
+	const end = 1 << 32 // above all ranks
+	next := make([]int, len(newestFirst))
+	heads := make([]uint64, len(newestFirst)) // ranks of the items that come next
+	head := func(i int) {
+		heads[i] = end
+		if items := newestFirst[i].order.items; next[i] < len(items) {
+			heads[i] = uint64(items[next[i]].rank())
+		}
+	}
+	for i := range newestFirst {
+		head(i)
+	}
+	var same [][]byte // keys of the rank that were emitted
+	var p pacer
+	for {
+		rank := slices.Min(heads)
+		if rank == end {
+			return
+		}
+		same = same[:0]
+		for i, r := range newestFirst {
+			for heads[i] == rank {
+				raw := r.raw(r.order.items[next[i]].place())
+				e := r.entry(r.order.items[next[i]].place())
+				if !slices.ContainsFunc(same, func(k []byte) bool { return bytes.Equal(k, e.key) }) {
+					same = append(same, e.key)
+					emit(uint32(rank), raw[:e.size])
+				}
+				next[i]++
+				head(i)
+				p.did(1)
+			}
+		}
+	}
 }
 
 // cursor walks a range of a run in key order.
@@ -184,6 +236,9 @@ func newMerger(newestFirst []*layer, stage dataflow.StageID, lo, hi []byte) *mer
 
 // peek returns the cursor with the smallest key, of equal ones the newest; nil at the end.
 func (m *merger) peek() *cursor {
+	if len(m.cursors) == 1 && m.cursors[0].valid() {
+		return &m.cursors[0]
+	}
 	var least *cursor
 	for i := range m.cursors {
 		if c := &m.cursors[i]; c.valid() && (least == nil || bytes.Compare(c.cur.key, least.cur.key) < 0) {
@@ -193,8 +248,12 @@ func (m *merger) peek() *cursor {
 	return least
 }
 
-// skip moves all cursors past a key.
+// skip moves all cursors past a key, which is that of the cursor that peek has returned.
 func (m *merger) skip(key []byte) {
+	if len(m.cursors) == 1 {
+		m.cursors[0].next()
+		return
+	}
 	for i := range m.cursors {
 		if c := &m.cursors[i]; c.valid() && bytes.Equal(c.cur.key, key) {
 			c.next()

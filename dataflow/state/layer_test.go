@@ -1,15 +1,19 @@
 package state
 
 import (
+	"bytes"
 	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/weirdb/weir/dataflow"
 )
 
-// TestAnIndexOfOneShardsKeysIsShortToSearch is about hashes that share the bits that chose the shard: a place chosen by those
-// bits would put all keys into an eighth of the index.
-func TestAnIndexOfOneShardsKeysIsShortToSearch(t *testing.T) {
+// TestALayerOfOneShardsKeysIsShortToSearch is about hashes that share the bits that chose the shard: ranks made of those bits
+// would put all keys into an eighth of the buckets.
+func TestALayerOfOneShardsKeysIsShortToSearch(t *testing.T) {
 	const shards = 8
 	var hashes []uint64
 	for i := uint64(0); len(hashes) < 20_000; i++ {
@@ -21,23 +25,81 @@ func TestAnIndexOfOneShardsKeysIsShortToSearch(t *testing.T) {
 	for _, n := range []int{0, 1, 2, 3, 5, 10, 1000, len(hashes)} {
 		var l notes
 		for i, h := range hashes[:n] {
-			l.add(uint32(i), h)
+			l.add(newItem(rankOf(h), uint32(i)))
 		}
-		x := newIndex(&l, func(i, j int) { t.Fatalf("entries %d and %d have one hash", i, j) })
+		o := newOrder(&l)
+		if !slices.IsSorted(o.items) || len(o.items) != n {
+			t.Fatalf("%d keys: %d items, not in order", n, len(o.items))
+		}
 		steps := 0
 		for i, h := range hashes[:n] {
-			slot := x.first(h)
-			for ; x[slot] != uint32(i+1); slot = x.next(slot) {
-				if steps++; x[slot] == 0 {
-					t.Fatalf("%d keys: key %d is not found", n, i)
-				}
+			from, to := o.bucket(rankOf(h))
+			if !slices.Contains(o.items[from:to], newItem(rankOf(h), uint32(i))) {
+				t.Fatalf("%d keys: key %d is not found", n, i)
+			}
+			steps += to - from
+		}
+		if steps > 2*bucketKeys*n {
+			t.Errorf("%d keys: a look-up looks at %.1f items", n, float64(steps)/float64(n))
+		}
+	}
+}
+
+func TestKeysWithOneRankAreToldApart(t *testing.T) {
+	var l layerBuilder
+	rb := l.run(0)
+	for i := range 100 {
+		l.left = 1 << 10
+		l.add(rb, 7, appendEntry(nil, fmt.Append(nil, "k", i), fmt.Append(nil, "v", i)))
+	}
+	r, err := rb.finish(l.segs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	mergeRuns([]*run{r, r}, func(rank uint32, raw []byte) {
+		if e, err := decodeEntry(raw); err != nil || rank != 7 || string(e.val) != "v"+string(e.key[1:]) {
+			t.Errorf("%d %v %v", rank, e, err)
+		}
+		n++
+	})
+	if n != 100 {
+		t.Errorf("%d keys of 100 come out of a merge", n)
+	}
+}
+
+func TestKeysAreSortedWhateverTheyHaveInCommon(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for name, key := range map[string]func(i int) []byte{
+		"numbers as text": func(i int) []byte { return fmt.Appendf(nil, "\x05k%011d\x00", i*7919%5000) },
+		"numbers":         func(i int) []byte { return binary.BigEndian.AppendUint64([]byte{3}, uint64(i*i)^1<<63) },
+		"random":          func(i int) []byte { return binary.BigEndian.AppendUint64(nil, random.Uint64()) },
+		"long in common":  func(i int) []byte { return fmt.Appendf(nil, "a%020d%d", i%3, i) },
+		"of all lengths":  func(i int) []byte { return bytes.Repeat([]byte{byte(i % 5)}, i/5) },
+		"one":             func(i int) []byte { return []byte("k")[:min(1, 1/(i+1))] },
+	} {
+		w, want := NewDeltaWriter(), map[string]struct{}{}
+		for i := range 2000 {
+			k := key(i)
+			if _, there := want[string(k)]; !there {
+				want[string(k)] = struct{}{}
+				w.Add(0, k, nil)
 			}
 		}
-		if steps > 2*n {
-			t.Errorf("%d keys: a look-up takes %.1f steps too many", n, float64(steps)/float64(n))
+		var b layerBuilder
+		if _, _, err := w.Finish(func(_ int, chunk []byte) error { return b.addChunk(chunk) }); err != nil {
+			t.Fatal(err)
 		}
-		if n > 0 && (len(x)*2 < n*3 || len(x) > n*3+1) {
-			t.Errorf("%d keys have an index of %d places", n, len(x))
+		l, err := b.finish(ref(1, 1), ref(1, 1))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		var got [][]byte
+		for _, at := range l.runs[0].sorted() {
+			got = append(got, l.runs[0].entry(at).key)
+		}
+		if !slices.IsSortedFunc(got, bytes.Compare) || len(got) != len(want) {
+			t.Errorf("%s: %d keys of %d, not in order", name, len(got), len(want))
 		}
 	}
 }

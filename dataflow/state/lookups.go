@@ -153,36 +153,47 @@ func (r *run) getSome(l *dataflow.Lookups, keys []int32) {
 	}
 	var passed [lookupStep]bool
 	for n, i := range keys {
-		word, mask := r.filter.place(l.Hash(i))
+		word, mask := r.filter.place(rankOf(l.Hash(i)))
 		passed[n] = r.filter[word]&mask == mask
 	}
 	var at [lookupStep]struct {
-		key   int32
-		slot  int
-		place uint32 // of the first entry to look at, + 1
-		size  byte   // what that begins with: the length of its key, if that is short
+		key      int32
+		rank     uint32
+		from, to int    // the items to look at
+		place    uint32 // of the first entry to look at
+		size     byte   // what that begins with: the length of its key, if that is short
 	}
 	n := 0
 	for k, i := range keys {
 		if passed[k] {
-			at[n].key, at[n].slot = i, r.index.first(l.Hash(i))
-			at[n].place = r.index[at[n].slot]
+			a := &at[n]
+			a.key, a.rank = i, rankOf(l.Hash(i))
+			a.from, a.to = r.order.bucket(a.rank)
 			n++
 		}
 	}
 	for k := range at[:n] {
-		if a := &at[k]; a.place != 0 {
-			a.size = r.raw(a.place - 1)[0]
+		a := &at[k]
+		for a.from < a.to && r.order.items[a.from].rank() != a.rank {
+			a.from++
+		}
+		if a.from < a.to {
+			a.place = r.order.items[a.from].place()
+		}
+	}
+	for k := range at[:n] {
+		if a := &at[k]; a.from < a.to {
+			a.size = r.raw(a.place)[0]
 		}
 	}
 	for k := range at[:n] {
 		a := &at[k]
 		key := l.Key(a.key)
-		for slot, place := a.slot, a.place; place != 0; slot, place = r.index.next(slot), r.index[r.index.next(slot)] {
-			if slot == a.slot && a.size < 0x80 && int(a.size) != len(key) {
+		for i := a.from; i < a.to && r.order.items[i].rank() == a.rank; i++ {
+			if i == a.from && a.size < 0x80 && int(a.size) != len(key) {
 				continue
 			}
-			if e := r.entry(place - 1); bytes.Equal(e.key, key) {
+			if e := r.entry(r.order.items[i].place()); bytes.Equal(e.key, key) {
 				if e.val == nil {
 					l.Absent(a.key)
 				} else if !l.Found(a.key, e.val) {

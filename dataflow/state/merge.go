@@ -3,6 +3,7 @@ package state
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/weirdb/weir/dataflow"
 )
@@ -185,24 +186,24 @@ func (r *Replica) foldLayers() {
 	}
 }
 
-// foldOne merges two layers of some pipeline and reports whether there were any to merge.
+// foldOne merges neighbouring layers of some pipeline and reports whether there were any to merge.
 func (r *Replica) foldOne() bool {
 	r.mu.Lock()
 	var c *chain
-	var pair []*layer
+	var some []*layer
 	for _, c = range r.mu.chains {
-		if pair = c.pickFold(); pair != nil {
+		if some = slices.Clone(c.pickFold()); some != nil {
 			break
 		}
 	}
 	r.mu.Unlock()
-	if pair == nil {
+	if some == nil {
 		return false
 	}
-	folded := fold(pair)
+	folded := fold(some)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c.replace(pair, folded)
+	c.replace(some, folded)
 	return true
 }
 

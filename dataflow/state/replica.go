@@ -96,33 +96,60 @@ func (r *Replica) announceLocked() {
 }
 
 // ApplyChunk takes the next chunk of a delta. It keeps data, which must not change any more. Chunks that are here
-// already, or belong to a delta that counts no more (P2), are skipped.
+// already, or belong to a delta that counts no more (P2), are skipped. The log calls it, EndDelta and the others one after the
+// other: what arrives is theirs, and is worked on without the lock.
 func (r *Replica) ApplyChunk(_ dataflow.LogIndex, d dataflow.DeltaID, chunk int, data []byte) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	c := r.chainLocked(d.Pipeline)
-	if c == nil {
-		return nil
+	s, err := r.stage(d, chunk)
+	if err == nil && s != nil {
+		err = s.add(data)
 	}
-	if err := c.addChunk(d.Ref(), chunk, data); err != nil {
+	if err != nil {
 		return dataflow.Errorf(dataflow.ReasonCorrupt, "delta %s, chunk %d: %w", d, chunk, err)
 	}
 	return nil
 }
 
-// EndDelta completes a delta. A digest or number of chunks other than what has come is CORRUPT.
-func (r *Replica) EndDelta(_ dataflow.LogIndex, d dataflow.DeltaID, chunks int, digest uint64) error {
+func (r *Replica) stage(d dataflow.DeltaID, chunk int) (*staging, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c := r.chainLocked(d.Pipeline)
 	if c == nil {
+		return nil, nil
+	}
+	return c.stage(d.Ref(), chunk)
+}
+
+// EndDelta completes a delta. A digest or number of chunks other than what has come is CORRUPT.
+func (r *Replica) EndDelta(_ dataflow.LogIndex, d dataflow.DeltaID, chunks int, digest uint64) error {
+	c, s, err := r.endStaging(d, chunks, digest)
+	var l *layer
+	if err == nil && s != nil {
+		l, err = s.layer.finish(d.Ref(), d.Ref())
+	}
+	if err != nil {
+		return dataflow.Errorf(dataflow.ReasonCorrupt, "delta %s: %w", d, err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c == nil || c.dropped {
 		return nil
 	}
-	if err := c.endDelta(d.Ref(), chunks, digest); err != nil {
-		return dataflow.Errorf(dataflow.ReasonCorrupt, "delta %s: %w", d, err)
+	if l != nil {
+		c.endDelta(d.Ref(), digest, l)
 	}
 	r.refreshLocked(c)
 	return nil
+}
+
+func (r *Replica) endStaging(d dataflow.DeltaID, chunks int, digest uint64) (*chain, *staging, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.chainLocked(d.Pipeline)
+	if c == nil {
+		return nil, nil, nil
+	}
+	s, err := c.endStaging(d.Ref(), chunks, digest)
+	return c, s, err
 }
 
 // BeginIncarnation drops the deltas of incarnations below min after base, those that are not complete, and those that

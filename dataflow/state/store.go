@@ -416,6 +416,7 @@ func (s *store) writeTable(ctx context.Context, path string, uid dataflow.Pipeli
 	if err := w.Set(appendPipeline(nil, uid), base.encode()); err != nil {
 		return err
 	}
+	newestFirst = foldTogether(newestFirst)
 	var key []byte
 	n := 0
 	for _, stage := range stages(newestFirst) {

@@ -62,7 +62,7 @@ func (v *View) Get(stage dataflow.StageID, key, dst []byte) ([]byte, bool, error
 // fn is good until it returns. Errors: CORRUPT, SHUTTING_DOWN.
 func (v *View) Each(stage dataflow.StageID, fn func(key, val []byte) bool) error {
 	for _, l := range v.layers {
-		if r := l.run(stage); r != nil && !r.each(func(_ uint64, _ []byte, e rawEntry) bool { return fn(e.key, e.val) }) {
+		if r := l.run(stage); r != nil && !r.each(func(e rawEntry) bool { return fn(e.key, e.val) }) {
 			return nil
 		}
 	}
