@@ -2,7 +2,9 @@ package state
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/weirdb/weir/dataflow"
@@ -198,4 +200,53 @@ func benchLayers(b *testing.B, n int) (layers []*layer) {
 		layers = append(layers, l)
 	}
 	return layers
+}
+
+// BenchmarkFillFromStore fills a table from a store whose keys lie in several levels.
+func BenchmarkFillFromStore(b *testing.B) {
+	const keys = 1_000_000
+	cache := NewCache(0)
+	defer cache.Close()
+	r, err := OpenReplica(Config{FS: vfs.Default, Dir: b.TempDir(), Shard: testShard, Cache: cache, Logger: quiet()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer closeTest(b, r)
+	key := func(i uint64) string { return string(binary.BigEndian.AppendUint64([]byte{5}, i^1<<63)) }
+	rng := rand.New(rand.NewPCG(1, 2))
+	for seq := range dataflow.DeltaSeq(6) {
+		var changes []change
+		for i := range uint64(keys) {
+			if seq == 0 || rng.IntN(10) == 0 {
+				changes = append(changes, change{key: key(i), val: make([]byte, 24)})
+			}
+		}
+		digest := feed(b, r, id(ref(1, seq+1)), changes)
+		if err := r.Publish(commitOf(uid, dataflow.CheckpointID(seq+1), ref(1, seq+1), digest)); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := r.Merge(context.Background(), uid, dataflow.CheckpointID(seq+1)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	v, err := r.View(uid, 6)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer v.Release()
+	b.ResetTimer()
+	for b.Loop() {
+		t := NewTable(Shape{KeyBytes: 9, ValBytes: 24}, NewBudget(1<<40))
+		t.BeginFill()
+		n, err := v.Stored(0)
+		if err != nil {
+			b.Fatal(err)
+		}
+		t.Reserve(n)
+		if _, more, err := t.FillFrom(context.Background(), v, 0, 0); err != nil || more || !t.Complete() || t.Len() != keys {
+			b.Fatal(t.Len(), more, err)
+		}
+		t.Close()
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*keys), "ns/key")
 }

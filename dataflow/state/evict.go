@@ -96,17 +96,11 @@ func (t *Table) stopFillLocked() {
 // comes several times the first entry counts; a nil value says that the cut does not have the key. It reports whether the
 // table is to be filled on: not when memory is short. Entries are copied.
 func (t *Table) Fill(entries []Entry) (goOn bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	var b fillEntries
 	for _, e := range entries {
-		if t.mu.closed || !t.slots.keepAbsent {
-			return false
-		}
-		t.loadLocked(e.Key, e.Val)
+		b.add(e.Key, e.Val)
 	}
-	t.mu.exhausted = false // a clean entry can be evicted
-	t.countLocked()
-	return !t.budget.Exceeded()
+	return t.fillSome(&b)
 }
 
 // EndFill ends what BeginFill has begun. all says that every entry of the cut was given to Fill.

@@ -17,6 +17,7 @@ type layer struct {
 	runs        []*run // by stage
 	entries     int
 	bytes       int64 // of entries
+	logged      int64 // of entries of the deltas that it was made of: what a restart would read
 }
 
 // run returns the entries of a stage, nil when there are none.
@@ -98,6 +99,7 @@ func (b *layerBuilder) finish(first, last dataflow.DeltaRef) (*layer, error) {
 		l.entries += rb.notes.n
 		l.bytes += rb.bytes
 	}
+	l.logged = l.bytes
 	slices.SortFunc(l.runs, func(a, b *run) int { return cmp.Compare(a.stage, b.stage) })
 	return l, nil
 }
@@ -125,6 +127,10 @@ func fold(layers []*layer) *layer {
 	l, err := b.finish(layers[0].first, layers[len(layers)-1].last)
 	if err != nil {
 		panic("state: merged layers have a key twice") // each layer was checked when it was made
+	}
+	l.logged = 0
+	for _, old := range layers {
+		l.logged += old.logged
 	}
 	return l
 }

@@ -33,24 +33,31 @@ func (r *Replica) Merge(ctx context.Context, pipeline dataflow.PipelineUID, floo
 	return upTo, r.merge(ctx, &job)
 }
 
-// Foldable returns what a Merge up to the cut floor would fold: how many layers, and bytes of entries. 0 when the cut cannot
-// be read here.
-func (r *Replica) Foldable(pipeline dataflow.PipelineUID, floor dataflow.CheckpointID) (layers int, bytes int64) {
+// Foldable is what a Merge would fold.
+type Foldable struct {
+	Layers int
+	Bytes  int64 // of their entries, in memory
+	Logged int64 // of the deltas that they were made of: what a restart would read. A key that changed in several is in each
+}
+
+// Foldable returns what a Merge up to the cut floor would fold: nothing when the cut cannot be read here.
+func (r *Replica) Foldable(pipeline dataflow.PipelineUID, floor dataflow.CheckpointID) (f Foldable) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c := r.mu.chains[pipeline]
 	if c == nil {
-		return 0, 0
+		return f
 	}
 	k := c.lookup(floor)
 	if k == nil || k.status != cutReady {
-		return 0, 0
+		return f
 	}
 	for _, l := range c.upTo(k.at) {
-		layers++
-		bytes += l.bytes
+		f.Layers++
+		f.Bytes += l.bytes
+		f.Logged += l.logged
 	}
-	return layers, bytes
+	return f
 }
 
 // settle merges up to a position that the log is about to forget, if the store does not hold it yet. When the deltas are

@@ -245,12 +245,11 @@ func (t *Table) rehashLocked(part, capacity int, drop []uint64) {
 func (t *Table) Load(key, val []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.loadLocked(key, val)
+	t.loadLocked(dataflow.HashKey(key), key, val)
 }
 
 // loadLocked is Load unless the table knows something of the key.
-func (t *Table) loadLocked(key, val []byte) {
-	hash := dataflow.HashKey(key)
+func (t *Table) loadLocked(hash uint64, key, val []byte) {
 	part := partOf(hash)
 	p := &t.mu.parts[part]
 	if (p.used+1)*loadDen > p.capacity*loadNum {

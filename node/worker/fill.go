@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -20,8 +19,6 @@ const (
 	// fillFirst is how many entries of a table are filled in before its tasks start. Small tables are whole then. The others
 	// are filled on all processors, for headStart before the tasks start and then beside them; what is not there yet they look up.
 	fillFirst = 4096
-	// fillBatch is how many entries are filled in under one hold of a table's lock.
-	fillBatch = 256
 	// headStart is how long the tasks wait for the filling at most. Until a table is filled, each row costs a look-up, ten times
 	// what it costs to fill a key in: tables of some million keys are whole sooner when nothing else wants the processors, and
 	// so are the rows that wait read sooner. Not more: whoever waits for new rows would notice.
@@ -36,50 +33,9 @@ type filling struct {
 	view  *state.View
 }
 
-// fill puts up to limit entries into the table, 0 = all, and says how many there were. The table is to be filled on when more
-// is true: else all of the base is in it, memory is short, or there was an error.
+// fill is state.Table.FillFrom.
 func (f *filling) fill(ctx context.Context, limit int) (n int, more bool, err error) {
-	var batch []state.Entry
-	var arena []byte
-	copied := func(b []byte) []byte {
-		if b == nil {
-			return nil
-		}
-		at := len(arena)
-		arena = append(arena, b...)
-		return arena[at:len(arena):len(arena)]
-	}
-	flush := func() bool {
-		goOn := true
-		if len(batch) > 0 {
-			goOn = f.table.Fill(batch)
-			batch, arena = batch[:0], arena[:0]
-		}
-		return goOn && ctx.Err() == nil
-	}
-	all := true
-	err = f.view.Each(f.stage, func(key, val []byte) bool {
-		if limit > 0 && n == limit {
-			all, more = false, true
-			return false
-		}
-		n++
-		if batch = append(batch, state.Entry{Key: copied(key), Val: copied(val)}); len(batch) < fillBatch {
-			return true
-		}
-		all = flush() // if there is no more, the last batch says so below
-		return all
-	})
-	if goOn := flush(); more && !goOn {
-		more = false
-	}
-	if err = errors.Join(err, ctx.Err()); err != nil {
-		more = false
-	}
-	if !more {
-		f.table.EndFill(all && err == nil)
-	}
-	return n, more, err
+	return f.table.FillFrom(ctx, f.view, f.stage, limit)
 }
 
 // fillers fill the tables of a run while its tasks work.

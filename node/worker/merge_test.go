@@ -41,33 +41,50 @@ func TestAMergeOfADroppedPipelineIsLeftAlone(t *testing.T) {
 	s := &Shard{Replica: replica}
 	pub := newPublisher(Config{Shards: []*Shard{s}, Meta: log, Logger: quiet, Merge: MergePolicy{Layers: 1}})
 	merge := func() error {
-		return pub.mergeIfDue(context.Background(), s, log.State().Pipelines[p.UID], foldable{layers: 1})
+		return pub.mergeIfDue(context.Background(), s, log.State().Pipelines[p.UID], foldable{Foldable: state.Foldable{Layers: 1}})
 	}
 	must(merge()) // the cut has not been published: next time
 	must(replica.DropPipeline(1, p.UID))
 	must(merge())
 }
 
+// holds is layers in memory of some MiB, made of deltas of some MiB.
+func holds(layers int, bytes, logged int64) foldable {
+	return foldable{Foldable: state.Foldable{Layers: layers, Bytes: bytes << 20, Logged: logged << 20}}
+}
+
+func (f foldable) beside(store uint64) foldable {
+	f.store = store << 20
+	return f
+}
+
+func (f foldable) whileBusy() foldable {
+	f.busy = true
+	return f
+}
+
 func TestFoldsAreWorthTheCompactionsThatTheyCause(t *testing.T) {
 	var m MergePolicy
 	m.ensureDefaults()
-	const mib = 1 << 20
 	for _, c := range []struct {
 		what string
 		f    foldable
 		age  time.Duration
 		due  bool
 	}{
-		{what: "nothing to fold", f: foldable{}, age: time.Hour},
-		{what: "little", f: foldable{layers: 10, bytes: mib}},
-		{what: "little, for long", f: foldable{layers: 10, bytes: mib}, age: m.Age, due: true},
-		{what: "many layers", f: foldable{layers: m.Layers, bytes: mib}, due: true},
-		{what: "much", f: foldable{layers: 1, bytes: 8 * mib}, due: true},
-		{what: "much, but little beside the store", f: foldable{layers: 1, bytes: 8 * mib, store: 60 * mib}},
-		{what: "as much as the store", f: foldable{layers: 1, bytes: 25 * mib, store: 25 * mib}, due: true},
-		{what: "as much as memory and replay bear", f: foldable{layers: 1, bytes: 64 * mib, store: 1000 * mib}, due: true},
-		{what: "much, but there is better to do", f: foldable{layers: m.Layers, bytes: 8 * mib, busy: true}, age: m.Age},
-		{what: "too much to wait", f: foldable{layers: 1, bytes: 32 * mib, busy: true}, due: true},
+		{what: "nothing to fold", f: holds(0, 0, 0), age: time.Hour},
+		{what: "little", f: holds(10, 1, 1)},
+		{what: "little, for long", f: holds(10, 1, 1), age: m.Age, due: true},
+		{what: "many layers", f: holds(m.Layers, 1, 1), due: true},
+		{what: "much", f: holds(1, 32, 32), due: true},
+		{what: "much, and of few keys", f: holds(1, 1, 32), due: true},
+		{what: "much, but little beside the store", f: holds(1, 32, 32).beside(25)},
+		{what: "several times the store", f: holds(1, 25, 100).beside(25), due: true},
+		{what: "as much as a replay bears", f: holds(1, 60, 128).beside(1000), due: true},
+		{what: "as much as memory bears", f: holds(1, 64, 64).beside(1000), due: true},
+		{what: "much, but there is better to do", f: holds(m.Layers, 32, 32).whileBusy(), age: m.Age},
+		{what: "too much to wait", f: holds(1, 32, 128).whileBusy(), due: true},
+		{what: "too much memory to wait", f: holds(1, 256, 256).beside(1000).whileBusy(), due: true},
 	} {
 		if got := m.due(c.f, c.age); got != c.due {
 			t.Errorf("%s: due is %v", c.what, got)

@@ -12,27 +12,33 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/dataflow/state"
 	"github.com/weirdb/weir/internal/phase"
 	"github.com/weirdb/weir/raftlog/meta"
 )
 
 // MergePolicy says when the layers of a pipeline on a shard are folded into the store: when one of the bounds is met by those
-// that can be, the layers up to the release floor. Folding costs the write of everything folded, an SST and its syncs, and
+// that can be, the layers up to the release floor. Folding costs the write of each of their keys, an SST and its syncs, and
 // later a compaction, which reads and writes again what the store has in the same range: of keys that are spread evenly, all of
-// it. Not folding costs memory, a longer look-up, and a longer replay after a restart. Zero fields take the defaults.
+// it. Not folding costs memory, where each key is once, a longer look-up, and a longer replay after a restart, which reads each
+// delta. Zero fields take the defaults.
 type MergePolicy struct {
-	Bytes  int64         // of layers in memory, or as much as the store has when that is more (maxDueBytes); default 8 MiB
+	Bytes  int64         // of deltas, or storeShare times what the store has when that is more (maxLogged); default 32 MiB
 	Layers int           // in memory; default 48
 	Age    time.Duration // since the last fold, when there is anything to fold; default 30 s
 	Every  time.Duration // how often the bounds are looked at; default 1 s
 }
 
 const (
-	// maxDueBytes bounds how much waits for a fold because the store is large. A fold of half as many bytes costs twice as many
-	// compactions of the same store, and neighbouring layers that are merged meanwhile hold a key once; but so much memory is
-	// taken per shard, and so much is to be replayed after a restart.
-	maxDueBytes = 64 << 20
-	// busyShare is how many times as many bytes wait while the pipeline has better to do: its tables are being filled from the
+	// storeShare is how many times as many bytes of deltas as the store has wait for a fold: what a fold and the compactions
+	// after it write is about twice the store, whatever part of it has changed.
+	storeShare = 4
+	// maxLogged bounds how much waits because the store is large. Eight shards then have a gigabyte of deltas to replay after a
+	// restart, two or three seconds on two processors.
+	maxLogged = 128 << 20
+	// maxHeld is how many bytes of layers a shard's pipeline holds in memory before they are folded whatever else there is.
+	maxHeld = 64 << 20
+	// busyShare is how many times as much waits while the pipeline has better to do: its tables are being filled from the
 	// same store, until when each row costs a look-up, or rows wait that it is late with. A fold and the compactions after it
 	// take the processor from that.
 	busyShare = 4
@@ -43,23 +49,22 @@ const (
 
 // foldable is what can be folded of a pipeline on a shard.
 type foldable struct {
-	layers int
-	bytes  int64
-	store  uint64 // bytes of the shard's store
-	busy   bool   // the pipeline has better to do
+	state.Foldable
+	store uint64 // bytes of the shard's store
+	busy  bool   // the pipeline has better to do
 }
 
 // due reports whether it is time to fold, age after the last one.
 func (m *MergePolicy) due(f foldable, age time.Duration) bool {
-	enough := max(m.Bytes, min(int64(f.store), maxDueBytes))
+	enough := max(m.Bytes, min(storeShare*int64(f.store), maxLogged))
 	if f.busy {
-		return f.bytes >= busyShare*enough
+		return f.Logged >= busyShare*enough || f.Bytes >= busyShare*maxHeld
 	}
-	return f.layers > 0 && (f.bytes >= enough || f.layers >= m.Layers || age >= m.Age)
+	return f.Layers > 0 && (f.Logged >= enough || f.Bytes >= maxHeld || f.Layers >= m.Layers || age >= m.Age)
 }
 
 func (m *MergePolicy) ensureDefaults() {
-	m.Bytes = cmp.Or(m.Bytes, 8<<20)
+	m.Bytes = cmp.Or(m.Bytes, 32<<20)
 	m.Layers = cmp.Or(m.Layers, 48)
 	m.Age = cmp.Or(m.Age, 30*time.Second)
 	m.Every = cmp.Or(m.Every, time.Second)
@@ -228,8 +233,8 @@ func (p *publisher) mergeLoop(ctx context.Context) error {
 				if pl == nil {
 					continue // it will be dropped
 				}
-				f := foldable{store: stats.DiskBytes, busy: p.busy != nil && p.busy(ps.Pipeline)}
-				f.layers, f.bytes = s.Replica.Foldable(ps.Pipeline, pl.Floor().ID)
+				f := foldable{Foldable: s.Replica.Foldable(ps.Pipeline, pl.Floor().ID), store: stats.DiskBytes,
+					busy: p.busy != nil && p.busy(ps.Pipeline)}
 				if err := p.mergeIfDue(ctx, s, pl, f); err != nil {
 					return err
 				}

@@ -1,0 +1,77 @@
+package state
+
+import (
+	"context"
+	"errors"
+
+	"github.com/weirdb/weir/dataflow"
+)
+
+// fillBatch is how many entries are filled in under one hold of a table's lock: a tenth of a millisecond's work.
+const fillBatch = 512
+
+// FillFrom fills the table with up to limit entries of a stage in a cut, 0 = all, and says how many there were. The table is to
+// be filled on, from the beginning, when more is true. Else the fill has ended: all of the cut is in the table, memory is
+// short, ctx has ended or there was an error. BeginFill has been called before. Errors are those of View.Each, and ctx's.
+func (t *Table) FillFrom(ctx context.Context, v *View, stage dataflow.StageID, limit int) (n int, more bool, err error) {
+	var b fillEntries
+	all := true
+	err = v.Each(stage, func(key, val []byte) bool {
+		if limit > 0 && n == limit {
+			all, more = false, true
+			return false
+		}
+		n++
+		if b.add(key, val); len(b.ends) < fillBatch {
+			return true
+		}
+		all = t.fillSome(&b) && ctx.Err() == nil // if there is no more, the last batch says so below
+		return all
+	})
+	goOn := t.fillSome(&b)
+	if err = errors.Join(err, ctx.Err()); err != nil || !goOn {
+		more = false
+	}
+	if !more {
+		t.EndFill(all && err == nil)
+	}
+	return n, more, err
+}
+
+// fillEntries is a batch of entries to fill in.
+type fillEntries struct {
+	arena  []byte
+	ends   []keptEnd
+	hashes []uint64
+}
+
+func (b *fillEntries) add(key, val []byte) {
+	b.arena = append(b.arena, key...)
+	at := len(b.arena)
+	b.arena = append(b.arena, val...)
+	b.ends = append(b.ends, keptEnd{key: at, val: len(b.arena), deleted: val == nil})
+	b.hashes = append(b.hashes, dataflow.HashKey(key))
+}
+
+// fillSome is Fill, and empties the batch.
+func (t *Table) fillSome(b *fillEntries) (goOn bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.Prefetch(b.hashes)
+	from := 0
+	for i, e := range b.ends {
+		if t.mu.closed || !t.slots.keepAbsent {
+			return false
+		}
+		val := b.arena[e.key:e.val:e.val]
+		if e.deleted {
+			val = nil
+		}
+		t.loadLocked(b.hashes[i], b.arena[from:e.key], val)
+		from = e.val
+	}
+	b.arena, b.ends, b.hashes = b.arena[:0], b.ends[:0], b.hashes[:0]
+	t.mu.exhausted = false // a clean entry can be evicted
+	t.countLocked()
+	return !t.budget.Exceeded()
+}
