@@ -40,13 +40,13 @@ var law = map[string][]string{
 	"raftlog":              {"raftlog/frame", "raftlog/transport"},
 	"raftlog/frame":        {},
 	"raftlog/logstore":     {"raftlog/frame"},
-	"raftlog/transport":    {},
+	"raftlog/transport":    {"internal/peernet"},
 	"raftlog/meta":         {"raftlog", "proto/weir/meta"},
 	"raftlog/shard":        {"raftlog"},
 	"sinks":                pure,
 	"proto":                {"proto"},
 	"clients":              {"proto/weir/v1", "internal/wire", "dataflow/batch", "dataflow/key", "dataflow/expr"},
-	"node":                 {"node", "statequery", "raftlog", "sinks", "dataflow"},
+	"node":                 {"node", "statequery", "raftlog", "sinks", "dataflow", "internal/peernet"},
 	"node/api":             {"node/api", "proto/weir/v1", "internal/wire", "dataflow/batch", "dataflow/expr"},
 	"node/catalog":         {"statequery", "raftlog/meta", "dataflow/sql", "dataflow/plan"},
 	"node/gateway":         {"proto/weir/v1", "internal/wire"},
@@ -60,8 +60,11 @@ var law = map[string][]string{
 	"internal/vfs":         {},
 	"internal/phase":       {},
 	"internal/pause":       {},
-	"internal/testkit":     {},
-	"internal":             {"node", "statequery", "raftlog", "sinks", "dataflow", "proto", "clients", "internal"},
+	"internal/peernet":     {},
+	// The kit beside its subject.
+	"internal/peernet/peernettest": {"internal/peernet"},
+	"internal/testkit":             {},
+	"internal":                     {"node", "statequery", "raftlog", "sinks", "dataflow", "proto", "clients", "internal"},
 }
 
 // confined says where a third-party engine may be imported, by import path prefix. docs/dependencies.md says why we have
