@@ -7,6 +7,15 @@
 // T2. A node whose durable writes fail must not speak any more: Cut makes every outgoing call fail, so that no term,
 // vote or entry leaves which the node could not keep.
 //
+// T3. A request carries at most two megabytes of entries, or one larger entry. The library counts entries, and 64 of them
+// can be hundreds of megabytes, behind which a heartbeat would wait. Peers cuts them, by shortening the request that it
+// was handed; the library goes on behind its last entry.
+//
+// T4. An entry's bytes are copied once on their way in, from the connection into memory that is used again after the
+// entries are stored. So a log store must not keep the slices that StoreLogs is handed; Weir's do not.
+//
+// Over makes a transport over the network between nodes (internal/peernet): Peers.
+//
 // The price of T1: a heartbeat waits behind the log write in progress, so heartbeat timeouts of groups with several
 // members must exceed the slowest write that is still considered healthy.
 package transport
@@ -65,6 +74,15 @@ func (t *Transport) Close() error {
 		return c.Close()
 	}
 	return nil
+}
+
+// PeerProgress returns what the wrapped transport knows of a member, and whether it knows such things.
+func (t *Transport) PeerProgress(id string) (PeerProgress, bool) {
+	p, ok := t.Transport.(Progress)
+	if !ok {
+		return PeerProgress{}, false
+	}
+	return p.PeerProgress(raft.ServerID(id)), true
 }
 
 // AppendEntriesPipeline implements raft.Transport.
