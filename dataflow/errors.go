@@ -70,6 +70,7 @@ const (
 	ReasonOutcomeUnknown        Reason = "OUTCOME_UNKNOWN"
 	ReasonShuttingDown          Reason = "SHUTTING_DOWN"
 	ReasonUnreachable           Reason = "UNREACHABLE"
+	ReasonNodeUnreachable       Reason = "NODE_UNREACHABLE"
 	ReasonTokenNotReached       Reason = "TOKEN_NOT_REACHED"
 	ReasonDeadline              Reason = "DEADLINE"
 )
@@ -127,6 +128,7 @@ var reasons = []ReasonInfo{
 	{ReasonOutcomeUnknown, KindUnknown, "the request may or may not have taken effect", "retry it with the same idempotency key or sequence numbers"},
 	{ReasonShuttingDown, KindUnavailable, "the node is stopping", "try again, or ask another node"},
 	{ReasonUnreachable, KindUnavailable, "no server answered; clients give this, never a server", "start the server, or correct the address"},
+	{ReasonNodeUnreachable, KindUnavailable, "another node of the group, which the request needs, is not to be reached; nothing was written", "try again after the delay in RetryInfo: another node takes over, or weir cluster status says which one is missing"},
 	{ReasonTokenNotReached, KindDeadline, "the cut did not cover the token in time", "wait longer, or see weir pipeline describe for what holds it up; with checkpoint.interval = 'off', weir checkpoint trigger"},
 	{ReasonDeadline, KindDeadline, "the request's deadline passed", "allow more time"},
 	{ReasonCorrupt, KindCorrupt, "stored data is damaged or missing", "restore the node's data directory from a backup; see docs/guarantees.md, Damaged and lost files"},

@@ -65,8 +65,13 @@ type Config struct {
 	OnDisk bool
 	// Transport connects the members; optional for a group of one member. The group closes it.
 	Transport raft.Transport
-	// Members are the ids and addresses that an empty log is bootstrapped with; optional: this node alone.
+	// Members are the ids and addresses that an empty log is bootstrapped with; optional: this node alone. All of them must
+	// be given the same ones.
 	Members []Member
+	// Join says that this member's log is not bootstrapped: the group is there, and its leader adds this member.
+	Join bool
+	// Forward carries commands that are proposed on this member to the one that leads; optional: they are refused here.
+	Forward Forwarder
 	// MaxEntryBytes bounds a command; default DefaultMaxEntryBytes.
 	MaxEntryBytes int
 	// MaxPending and MaxPendingBytes bound the commands that wait or are in flight; defaults as named above.
@@ -88,10 +93,17 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Member is one member of a group.
+// Member is one member of a group. An empty Addr is the ID, as over transport.Peers.
 type Member struct {
 	ID   string
 	Addr string
+}
+
+func (m Member) server() raft.Server {
+	if m.Addr == "" {
+		m.Addr = m.ID
+	}
+	return raft.Server{Suffrage: raft.Voter, ID: raft.ServerID(m.ID), Address: raft.ServerAddress(m.Addr)}
 }
 
 func (c *Config) ensureDefaults() {
@@ -114,7 +126,7 @@ func (c *Config) ensureDefaults() {
 
 // alone says that the group is bootstrapped with this node as its only member.
 func (c *Config) alone() bool {
-	return len(c.Members) == 0 || len(c.Members) == 1 && c.Members[0].ID == c.NodeID
+	return !c.Join && (len(c.Members) == 0 || len(c.Members) == 1 && c.Members[0].ID == c.NodeID)
 }
 
 func (c *Config) validate() error {
@@ -131,6 +143,7 @@ func (c *Config) validate() error {
 	bad(c.FSM == nil, "FSM: is nil")
 	bad(c.Log != nil && !c.Log.IsMonotonic(), "Log: is not monotonic, so a divergent follower could loop on snapshots")
 	bad(c.Transport == nil && !c.alone(), "Transport: is nil in a group of %d members", len(c.Members))
+	bad(c.Join && len(c.Members) > 0, "Members: are for bootstrapping, and Join says not to")
 	bad(c.MaxEntryBytes < 1, "MaxEntryBytes: %d is not positive", c.MaxEntryBytes)
 	bad(c.MaxPending < 1, "MaxPending: %d is not positive", c.MaxPending)
 	bad(c.MaxPendingBytes < int64(c.MaxEntryBytes), "MaxPendingBytes: %d is less than MaxEntryBytes %d", c.MaxPendingBytes, c.MaxEntryBytes)

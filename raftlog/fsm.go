@@ -48,6 +48,8 @@ type fsmAdapter struct {
 	fail func(error) // names the log
 	// onApply is called after each command with the bytes it took in the log.
 	onApply func(index uint64, bytes int)
+	// fwd is told what commands that this member had others propose came to; nil in a group that forwards none.
+	fwd     *forwarding
 	frozen  atomic.Bool
 	applied atomic.Uint64
 }
@@ -59,7 +61,7 @@ func (a *fsmAdapter) Apply(l *raft.Log) any {
 	if a.frozen.Load() {
 		return applyResult{err: errFrozen}
 	}
-	cmd, err := frame.Open(l.Data)
+	cmd, from, err := frame.OpenFrom(l.Data)
 	if err != nil {
 		// The command is committed, so the other members apply it; this one can only stop (R1).
 		err = fmt.Errorf("entry %d: %w", l.Index, err)
@@ -67,8 +69,13 @@ func (a *fsmAdapter) Apply(l *raft.Log) any {
 		a.fail(err)
 		return applyResult{err: err}
 	}
-	v := a.fsm.Apply(dataflow.LogIndex(l.Index), cmd)
+	var v any
+	if !from.Barrier {
+		v = a.fsm.Apply(dataflow.LogIndex(l.Index), cmd)
+	}
+	mine := a.fwd.claim(from)
 	a.applied.Store(l.Index)
+	a.fwd.applied(mine, dataflow.LogIndex(l.Index), v)
 	a.onApply(l.Index, len(l.Data))
 	return applyResult{value: v}
 }
@@ -109,6 +116,7 @@ func (a *fsmAdapter) Restore(r io.ReadCloser) error {
 	}
 	if s, ok := r.(*snapshotReader); ok {
 		a.applied.Store(s.index)
+		a.fwd.restored(dataflow.LogIndex(s.index))
 	}
 	return nil
 }

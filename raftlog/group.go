@@ -19,6 +19,8 @@ type Group struct {
 	cfg   Config
 	raft  *raft.Raft
 	trans *transport.Transport
+	hush  atomic.Bool // while the group stops, the library's complaints are of no interest
+	fwd   *forwarding // nil without Config.Forward
 	log   *guard
 	fsm   *fsmAdapter
 	snaps *snapshotStore
@@ -48,6 +50,7 @@ type Group struct {
 		closed       bool
 		pending      int
 		pendingBytes int64
+		transferring bool          // leadership is being handed over: no new commands
 		err          error         // why the group failed
 		changed      chan struct{} // closed and replaced when leadership changes
 	}
@@ -72,7 +75,10 @@ func Open(cfg Config) (*Group, error) {
 		done:      make(chan struct{}),
 	}
 	g.mu.changed = make(chan struct{})
-	g.fsm = &fsmAdapter{fsm: cfg.FSM, fail: g.fail, onApply: g.onApply}
+	if cfg.Forward != nil {
+		g.fwd = newForwarding(g)
+	}
+	g.fsm = &fsmAdapter{fsm: cfg.FSM, fail: g.fail, onApply: g.onApply, fwd: g.fwd}
 	g.log = &guard{LogStore: cfg.Log, deadline: cfg.WriteDeadline, fail: g.fail}
 	t := cfg.Transport
 	if t == nil {
@@ -108,13 +114,16 @@ func (g *Group) start() error {
 	}
 	g.raft.RegisterObserver(raft.NewObserver(events, false, func(o *raft.Observation) bool {
 		switch o.Data.(type) {
-		case raft.RaftState, raft.LeaderObservation:
+		case raft.RaftState, raft.LeaderObservation, raft.FailedHeartbeatObservation, raft.ResumedHeartbeatObservation:
 			return true
 		}
 		return false
 	}))
 	g.proposals.Go(g.runQueue)
 	g.proposals.Go(g.runInflight)
+	if g.fwd != nil {
+		g.fwd.start()
+	}
 	g.loops.Go(func() { g.runEvents(events) })
 	g.loops.Go(g.runSnapshots)
 	g.loops.Go(g.runFailure)
@@ -139,12 +148,16 @@ func (g *Group) raftConfig() *raft.Config {
 	rc.SnapshotThreshold = math.MaxUint64
 	rc.SnapshotInterval = 24 * time.Hour
 	rc.TrailingLogs = maxTrailingEntries
-	rc.Logger = newRaftLogger(g.cfg.Logger.With("log", g.cfg.Group), g.cfg.alone())
+	rc.ShutdownOnRemove = false // a member that was removed is closed by who removed it
+	rc.Logger = newRaftLogger(g.cfg.Logger.With("log", g.cfg.Group), g.cfg.alone(), &g.hush)
 	return rc
 }
 
 // bootstrap writes the first configuration into an empty log.
 func (g *Group) bootstrap(rc *raft.Config) error {
+	if g.cfg.Join {
+		return nil
+	}
 	last, err := g.log.LastIndex()
 	if err != nil {
 		return err
@@ -173,7 +186,7 @@ func (g *Group) bootstrap(rc *raft.Config) error {
 	}
 	var conf raft.Configuration
 	for _, m := range members {
-		conf.Servers = append(conf.Servers, raft.Server{Suffrage: raft.Voter, ID: raft.ServerID(m.ID), Address: raft.ServerAddress(m.Addr)})
+		conf.Servers = append(conf.Servers, m.server())
 	}
 	if err := raft.BootstrapCluster(rc, g.log, g.log, g.snaps, g.trans, conf); err != nil && !errors.Is(err, raft.ErrCantBootstrap) {
 		return fmt.Errorf("bootstrap: %w", err)
@@ -270,11 +283,24 @@ func (g *Group) shutdown() raft.Future {
 	return g.shutdownFuture
 }
 
-// runEvents tells Changed's waiters.
+// runEvents tells Changed's waiters, and people when a member is not to be reached, once.
 func (g *Group) runEvents(events <-chan raft.Observation) {
+	silent := map[raft.ServerID]bool{}
 	for {
 		select {
-		case <-events:
+		case e := <-events:
+			switch o := e.Data.(type) {
+			case raft.FailedHeartbeatObservation:
+				if !silent[o.PeerID] && !g.isClosed() {
+					silent[o.PeerID] = true
+					g.cfg.Logger.Warn("a member does not answer", "log", g.cfg.Group, "member", o.PeerID)
+				}
+				continue
+			case raft.ResumedHeartbeatObservation:
+				delete(silent, o.PeerID)
+				g.cfg.Logger.Info("a member answers again", "log", g.cfg.Group, "member", o.PeerID)
+				continue
+			}
 			g.mu.Lock()
 			close(g.mu.changed)
 			g.mu.changed = make(chan struct{})
@@ -303,6 +329,11 @@ func (g *Group) drain() bool {
 		}
 	}
 	g.mu.Unlock()
+	if g.fwd != nil {
+		// What others carry may never be answered: they need not be there any more.
+		_, _ = within(g.cfg.ElectionTimeout, g.idle, time.After)
+		g.fwd.stop()
+	}
 	_, answered := within(g.cfg.WriteDeadline+2*g.cfg.ElectionTimeout, g.idle, time.After)
 	return answered
 }
@@ -317,7 +348,10 @@ func (g *Group) Close() error {
 
 func (g *Group) close() error {
 	answered := g.drain()
-	err := g.shutdown().Error() // also closes the transport
+	g.hush.Store(true)
+	stopped := g.shutdown()
+	_ = g.trans.Close()    // now, or the calls under way to members that do not answer hold it up
+	err := stopped.Error() // also closes the transport
 	close(g.queue)
 	close(g.done)
 	g.loops.Wait()

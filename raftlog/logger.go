@@ -5,15 +5,18 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
+	"sync/atomic"
 
 	"github.com/hashicorp/go-hclog"
 )
 
 // newRaftLogger returns a logger for hashicorp/raft that writes to l. The library is chatty: its Info is our Debug. In a
-// group of one its warnings are, too: it warns of having no leader before it elects itself, at every start.
-func newRaftLogger(l *slog.Logger, alone bool) hclog.Logger {
+// group of one its warnings are, too: it warns of having no leader before it elects itself, at every start. What it repeats of
+// members that do not answer, the group says once. While hush is set, everything is our Debug.
+func newRaftLogger(l *slog.Logger, alone bool, hush *atomic.Bool) hclog.Logger {
 	h := hclog.NewInterceptLogger(&hclog.LoggerOptions{Output: io.Discard, Level: hclog.Off})
-	h.RegisterSink(&slogSink{l: l, alone: alone})
+	h.RegisterSink(&slogSink{l: l, alone: alone, hush: hush})
 	return h
 }
 
@@ -21,6 +24,20 @@ func newRaftLogger(l *slog.Logger, alone bool) hclog.Logger {
 type slogSink struct {
 	l     *slog.Logger
 	alone bool
+	hush  *atomic.Bool
+}
+
+// repeated are the beginnings of the library's messages about members that do not answer, one per call.
+var repeated = []string{"failed to heartbeat", "failed to appendEntries", "failed to pipeline appendEntries", "failed to make request",
+	"failed to start pipeline", "failed to contact", "failed to send snapshot", "failed to install snapshot"}
+
+func isRepeated(msg string) bool {
+	for _, r := range repeated {
+		if strings.HasPrefix(msg, r) {
+			return true
+		}
+	}
+	return false
 }
 
 var _ hclog.SinkAdapter = (*slogSink)(nil)
@@ -29,14 +46,14 @@ var _ hclog.SinkAdapter = (*slogSink)(nil)
 func (s *slogSink) Accept(_ string, level hclog.Level, msg string, args ...any) {
 	lv := slog.LevelDebug
 	switch {
+	case s.hush.Load() || isRepeated(msg):
 	case level >= hclog.Error:
 		lv = slog.LevelError
 	case level == hclog.Warn && !s.alone:
 		lv = slog.LevelWarn
-	case level < hclog.Info:
-		return // its Debug and Trace repeat what Info says
 	}
-	if !s.l.Enabled(context.Background(), lv) {
+	// Its own Debug and Trace repeat what its Info says.
+	if level < hclog.Info || !s.l.Enabled(context.Background(), lv) {
 		return
 	}
 	for i, a := range args {

@@ -14,6 +14,9 @@ type Pending struct {
 	g      *Group
 	frame  []byte // nil: a barrier
 	future raft.Future
+	origin frame.Origin      // of the frame; zero when it has none
+	known  dataflow.LogIndex // where the leader says that it is; guarded by forwarding.mu
+	last   bool              // the barrier of a transfer, behind which nothing may come
 
 	done  chan struct{} // closed when the fields below are set
 	index dataflow.LogIndex
@@ -41,7 +44,8 @@ func (p *Pending) Wait(ctx context.Context) (dataflow.LogIndex, any, error) {
 }
 
 // Propose appends a command to the log and returns when this node's FSM has applied it: the index and the FSM's answer.
-// cmd is copied. Errors are as rule R2 says, and DEADLINE when ctx had ended before anything was done.
+// cmd is copied. Where another member leads, it carries the command into the log (Config.Forward). Errors are as rule R2
+// says, and DEADLINE when ctx had ended before anything was done.
 func (g *Group) Propose(ctx context.Context, cmd []byte) (dataflow.LogIndex, any, error) {
 	if err := g.checkCtx(ctx); err != nil {
 		return 0, nil, err
@@ -53,12 +57,49 @@ func (g *Group) Propose(ctx context.Context, cmd []byte) (dataflow.LogIndex, any
 	return p.Wait(ctx)
 }
 
+// ProposeHere is Propose for commands that only the leader may propose: elsewhere it is NOT_LEADER.
+func (g *Group) ProposeHere(ctx context.Context, cmd []byte) (dataflow.LogIndex, any, error) {
+	if err := g.checkCtx(ctx); err != nil {
+		return 0, nil, err
+	}
+	p, err := g.SubmitHere(cmd)
+	if err != nil {
+		return 0, nil, err
+	}
+	return p.Wait(ctx)
+}
+
 // Submit hands a command to the log without waiting. Commands submitted one after another enter the log in that order,
-// if at all: when leadership is lost, later ones may enter without earlier ones. cmd is copied.
+// if at all: when leadership is lost, later ones may enter without earlier ones. cmd is copied. What is wrong may be told
+// by the Pending only, where another member leads.
 func (g *Group) Submit(cmd []byte) (*Pending, error) {
-	if len(cmd) > g.cfg.MaxEntryBytes {
-		return nil, dataflow.Errorf(dataflow.ReasonTooLarge, "log %s: a command of %d bytes is over the limit of %d bytes",
-			g.cfg.Group, len(cmd), g.cfg.MaxEntryBytes)
+	if !g.forwards() {
+		return g.SubmitHere(cmd)
+	}
+	if err := g.checkSize(len(cmd)); err != nil {
+		return nil, err
+	}
+	return g.enqueue(g.fwd.pending(cmd, false), g.fwd.queue)
+}
+
+func (g *Group) checkSize(n int) error {
+	if n > g.cfg.MaxEntryBytes {
+		return dataflow.Errorf(dataflow.ReasonTooLarge, "log %s: a command of %d bytes is over the limit of %d bytes",
+			g.cfg.Group, n, g.cfg.MaxEntryBytes)
+	}
+	return nil
+}
+
+// forwards says whether a command has to go by way of the forwarding: because another member leads, or because earlier
+// ones are still on that way, and must not be overtaken.
+func (g *Group) forwards() bool {
+	return g.fwd != nil && (!g.IsLeader() || g.fwd.waiting.Load() > 0)
+}
+
+// SubmitHere is Submit for commands that only the leader may propose: elsewhere it is NOT_LEADER.
+func (g *Group) SubmitHere(cmd []byte) (*Pending, error) {
+	if err := g.checkSize(len(cmd)); err != nil {
+		return nil, err
 	}
 	if !g.IsLeader() {
 		if g.isClosed() {
@@ -66,16 +107,28 @@ func (g *Group) Submit(cmd []byte) (*Pending, error) {
 		}
 		return nil, g.errNotLeader() // cheaper than asking the log, which decides in any case
 	}
-	return g.enqueue(&Pending{g: g, frame: frame.Append(make([]byte, 0, frame.Overhead+len(cmd)), cmd)})
+	return g.enqueue(&Pending{g: g, frame: frame.Append(make([]byte, 0, frame.Overhead+len(cmd)), cmd)}, g.queue)
 }
 
-// Barrier returns when the FSM has applied every command that was committed before, by this or an earlier leader. It
-// writes to the log, and its errors are Propose's.
+// Barrier returns when this node's FSM has applied every command that was committed before, by this or an earlier leader.
+// It writes to the log, by way of the leader, and its errors are Propose's.
 func (g *Group) Barrier(ctx context.Context) error {
+	if g.forwards() {
+		return g.barrier(ctx, g.fwd.pending(nil, true), g.fwd.queue)
+	}
+	return g.BarrierHere(ctx)
+}
+
+// BarrierHere is Barrier on the leader: elsewhere it is NOT_LEADER.
+func (g *Group) BarrierHere(ctx context.Context) error {
+	return g.barrier(ctx, &Pending{g: g}, g.queue)
+}
+
+func (g *Group) barrier(ctx context.Context, p *Pending, to chan<- *Pending) error {
 	if err := g.checkCtx(ctx); err != nil {
 		return err
 	}
-	p, err := g.enqueue(&Pending{g: g})
+	p, err := g.enqueue(p, to)
 	if err != nil {
 		return err
 	}
@@ -90,13 +143,16 @@ func (g *Group) checkCtx(ctx context.Context) error {
 	return nil
 }
 
-// enqueue takes a place for p, or refuses it.
-func (g *Group) enqueue(p *Pending) (*Pending, error) {
+// enqueue takes a place for p in one of the queues, or refuses it.
+func (g *Group) enqueue(p *Pending, to chan<- *Pending) (*Pending, error) {
 	p.done = make(chan struct{})
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.mu.closed {
 		return nil, g.errClosed()
+	}
+	if g.mu.transferring && !p.last {
+		return nil, dataflow.Errorf(dataflow.ReasonNotLeader, "the leadership of log %s is being handed over", g.cfg.Group).WithRetry(retryElection)
 	}
 	if g.mu.pending >= g.cfg.MaxPending || g.mu.pending > 0 && g.mu.pendingBytes+int64(len(p.frame)) > g.cfg.MaxPendingBytes {
 		return nil, dataflow.Errorf(dataflow.ReasonOverloaded, "log %s: %d commands of %d bytes are waiting",
@@ -104,7 +160,10 @@ func (g *Group) enqueue(p *Pending) (*Pending, error) {
 	}
 	g.mu.pending++
 	g.mu.pendingBytes += int64(len(p.frame))
-	g.queue <- p // never blocks: the channel holds MaxPending
+	if g.fwd != nil && to == (chan<- *Pending)(g.fwd.queue) {
+		g.fwd.waiting.Add(1)
+	}
+	to <- p // never blocks: the channel holds MaxPending
 	return p, nil
 }
 
@@ -143,6 +202,11 @@ func (g *Group) settle(p *Pending, err error) {
 			p.err = g.errUnknown(fmt.Errorf("the state machine answered %T", f.Response()))
 		}
 	}
+	g.finish(p)
+}
+
+// finish tells that p's outcome is known and frees its place.
+func (g *Group) finish(p *Pending) {
 	g.mu.Lock()
 	g.mu.pending--
 	g.mu.pendingBytes -= int64(len(p.frame))
