@@ -12,7 +12,7 @@ import (
 
 // Forwards is the leader's end of a ForwardStream. One goroutine receives while another sends.
 type Forwards interface {
-	// Receive returns the next frame. io.EOF is the end.
+	// Receive returns the next frame, which it gives away. io.EOF is the end.
 	Receive() ([]byte, error)
 	// Send replies.
 	Send(ForwardReply) error
@@ -90,7 +90,7 @@ func (g *Group) reply(ctx context.Context, p *Pending, refused error) ForwardRep
 	return ForwardReply{Index: index}
 }
 
-// submitForwarded proposes a command of another member. It copies b.
+// submitForwarded proposes a command of another member. It keeps b.
 func (g *Group) submitForwarded(term uint64, b []byte) (*Pending, error) {
 	if err := g.CheckForwards(term); err != nil {
 		return nil, err
@@ -102,5 +102,5 @@ func (g *Group) submitForwarded(term uint64, b []byte) (*Pending, error) {
 	if err := g.checkSize(len(cmd)); err != nil {
 		return nil, err
 	}
-	return g.enqueue(&Pending{g: g, frame: append([]byte(nil), b...)}, g.queue)
+	return g.enqueue(&Pending{g: g, frame: b}, g.queue)
 }

@@ -53,6 +53,7 @@ var law = map[string][]string{
 	"node/leader":          {"raftlog/meta", "dataflow/coordinator"},
 	"node/worker":          {"node/catalog", "raftlog/meta", "raftlog/shard", "dataflow"},
 	"node/service":         {"node/api", "node/catalog", "node/leader", "node/worker", "statequery", "raftlog/meta", "raftlog/shard", "dataflow"},
+	"node/peer":            {"internal/peernet", "internal/wire", "proto/weir/peer", "raftlog"},
 	"node/resp":            {"internal/wire", "proto/weir/v1", "dataflow/batch", "dataflow/expr"},
 	"node/nodetest":        {"node", "proto/weir/v1", "internal/wire"},
 	"cmd":                  {"cmd", "node", "clients", "dataflow", "proto/weir/v1", "internal/wire", "internal/bench"},
