@@ -10,6 +10,10 @@
 //	X2  A sender holds at most Credits messages in an inbox, the ones the receiver holds back included.
 //	X3  A credit returns when the receiver has dealt with the message, not when it has taken it out.
 //	X4  Send blocks the sender for want of a credit; nothing else in this package blocks.
+//
+// An edge between two nodes keeps the same rules: its sender encodes messages (AppendMessage) and package link carries
+// them to the node of the inbox, where they are delivered (Edge.Deliver) under the edge's credits, and carries the credits
+// back.
 package exchange
 
 import (
@@ -24,7 +28,29 @@ import (
 // for the credit's return; more would only deepen what a barrier has to wait for.
 const Credits = 4
 
-// Kind tells messages apart.
+// Sender is a task's way to one task of another stage, on this node or elsewhere.
+type Sender interface {
+	// Send hands m over once a credit is free. Nothing of what m refers to is changed afterwards by the sender, except by one
+	// that knows that the way leads to another node: m is encoded when Send returns. It returns ctx's error when ctx ends
+	// first. One goroutine sends on an edge.
+	Send(ctx context.Context, m Message) error
+}
+
+var _ Sender = (*Edge)(nil)
+
+// EdgeID names an edge of a pipeline's run: it leads from the producing shard to the task of the stage on the other shard,
+// by one of the stage's inputs.
+type EdgeID struct {
+	Stage    dataflow.StageID
+	Input    int
+	From, To dataflow.ShardID
+}
+
+func (id EdgeID) String() string {
+	return fmt.Sprintf("stage %d input %d shard %d→%d", id.Stage, id.Input, id.From, id.To)
+}
+
+// Kind tells messages apart. The list is append-only: kinds are sent between nodes.
 type Kind uint8
 
 const (
@@ -52,7 +78,7 @@ type Message struct {
 	// Barrier belongs to KindBarrier.
 	Barrier dataflow.CheckpointID
 
-	// Marker and Positions belong to KindMarker. Markers are numbered per run of a pipeline, from 1.
+	// Marker and Positions belong to KindMarker. Who puts a marker in chooses a number that the run has not seen.
 	Marker    uint64
 	Positions dataflow.Positions
 }
@@ -78,67 +104,3 @@ func (m Message) String() string {
 	return fmt.Sprintf("message(%d)", m.Kind)
 }
 
-// Envelope is a message with the edge it came by.
-type Envelope struct {
-	Edge int
-	Message
-}
-
-// Inbox is where one task receives from all its edges.
-type Inbox struct {
-	ch    chan Envelope
-	edges []*Edge
-}
-
-// NewInbox returns an inbox with the given number of edges, each with the given credits.
-func NewInbox(edges, credits int) *Inbox {
-	in := &Inbox{ch: make(chan Envelope, edges*credits)}
-	for i := range edges {
-		e := &Edge{index: i, inbox: in, credits: make(chan struct{}, credits)}
-		for range credits {
-			e.credits <- struct{}{}
-		}
-		in.edges = append(in.edges, e)
-	}
-	return in
-}
-
-// Edges returns how many edges lead into the inbox.
-func (in *Inbox) Edges() int { return len(in.edges) }
-
-// Edge returns edge i. Only one goroutine may send on it.
-func (in *Inbox) Edge(i int) *Edge { return in.edges[i] }
-
-// C returns the channel that the owning task receives from.
-func (in *Inbox) C() <-chan Envelope { return in.ch }
-
-// Release returns the credit of a message of the edge (X3).
-func (in *Inbox) Release(edge int) {
-	select {
-	case in.edges[edge].credits <- struct{}{}:
-	default:
-		panic("exchange: a credit was released twice")
-	}
-}
-
-// Edge is one sender's way into an inbox.
-type Edge struct {
-	index   int
-	inbox   *Inbox
-	credits chan struct{}
-}
-
-// Send puts m into the inbox once a credit is free. It returns ctx's error, and has sent nothing, when ctx ends first.
-func (e *Edge) Send(ctx context.Context, m Message) error {
-	select {
-	case <-e.credits:
-	default:
-		select {
-		case <-e.credits:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	e.inbox.ch <- Envelope{Edge: e.index, Message: m} // has room: the capacity is the number of credits
-	return nil
-}
