@@ -103,4 +103,3 @@ func (m Message) String() string {
 	}
 	return fmt.Sprintf("message(%d)", m.Kind)
 }
-

@@ -1,5 +1,6 @@
 // Package task runs one incarnation of a pipeline on one node: a source task per stream and shard, a keyed task per
-// stage and shard, the exchange between them, and per shard the writer of its deltas.
+// stage and shard, the exchange between them, and per shard the writer of its deltas. The shards of a run may be spread over
+// nodes: each starts the tasks of its own shards, and Links carry the edges between them.
 //
 // # How rows move
 //
@@ -16,6 +17,7 @@
 //	    injected goes through every edge, also when the coordinator has given the attempt up (P2: its delta counts for
 //	    the next).
 //	T4  The first failure ends the run: all tasks stop, Failed tells why. What a run did after the last commit is
-//	    undone by the next incarnation, which starts from the committed base.
+//	    undone by the next incarnation, which starts from the committed base. A run that is spread over nodes ends on all of
+//	    them: a lost peer is a failure like any other.
 //	T5  Stop returns when every goroutine of the run has ended. Tables stay readable until they are dropped.
 package task

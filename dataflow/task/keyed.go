@@ -30,7 +30,7 @@ type keyed struct {
 
 	align   *checkpoint.Aligner[exchange.Envelope]
 	freezes []freeze // frozen for the writer, oldest first
-	markers map[uint64]*gathered
+	markers gathering
 	part    checkpoint.Part // scratch of gather
 	changes *changes        // nil when no stage reads this table
 	keyBuf  []byte
@@ -43,12 +43,6 @@ type freeze struct {
 	frozen *state.Frozen
 }
 
-// gathered counts the edges that have delivered a marker.
-type gathered struct {
-	edges     int
-	positions dataflow.Positions
-}
-
 // gatherRows is how many frozen entries are handed to the writer between two batches: few enough not to delay the next
 // batch noticeably, many enough for a large freeze to end soon.
 const gatherRows = 8192
@@ -56,7 +50,7 @@ const gatherRows = 8192
 func newKeyed(r *Run, st *plan.Stage, shard dataflow.ShardID, in *exchange.Inbox, table *state.Table, w *checkpoint.Writer) *keyed {
 	k := &keyed{
 		run: r, stage: st, shard: shard, inbox: in, table: table, writer: w,
-		layout: agg.NewLayout(st.Aggs), markers: make(map[uint64]*gathered),
+		layout: agg.NewLayout(st.Aggs), markers: gathering{edges: in.Edges()},
 	}
 	_, k.fixed = k.layout.Fixed()
 	k.always = st.AlwaysHasRow()
@@ -449,19 +443,12 @@ func (k *keyed) passPiece(ctx context.Context, rt *route, out *batch.Batch) (fit
 }
 
 func (k *keyed) marker(ctx context.Context, env exchange.Envelope) error {
-	g := k.markers[env.Marker]
-	if g == nil {
-		g = &gathered{positions: make(dataflow.Positions)}
-		k.markers[env.Marker] = g
-	}
-	g.edges++
-	g.positions.Advance(env.Positions)
-	if g.edges < k.inbox.Edges() {
+	positions, complete := k.markers.arrived(env.Marker, env.Positions)
+	if !complete {
 		return nil
 	}
-	delete(k.markers, env.Marker)
-	k.run.markers.reached(env.Marker, g.positions)
-	return k.broadcast(ctx, exchange.Message{Kind: exchange.KindMarker, Marker: env.Marker, Positions: g.positions})
+	k.run.markers.reached(env.Marker, positions)
+	return k.broadcast(ctx, exchange.Message{Kind: exchange.KindMarker, Marker: env.Marker, Positions: positions})
 }
 
 func (k *keyed) broadcast(ctx context.Context, m exchange.Message) error {

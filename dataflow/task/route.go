@@ -19,16 +19,16 @@ type route struct {
 	stage  *plan.Stage
 	chain  *operator.ChainRunner
 	env    expr.Env
-	edges  []*exchange.Edge // by shard
-	pseudo bool             // the chain reads _append_time, _shard or _offset
-	pre    *operator.PreAgg // nil when the stage's aggregates cannot be pre-combined
+	edges  []exchange.Sender // by shard
+	pseudo bool              // the chain reads _append_time, _shard or _offset
+	pre    *operator.PreAgg  // nil when the stage's aggregates cannot be pre-combined
 	keyBuf []byte
 	pieces batch.Pieces // of what a keyed task sends; a source cuts for all its routes
 	hashes []uint64
 	sel    [][]int32 // scratch: rows per shard
 }
 
-func newRoute(r *Run, st *plan.Stage, in *plan.Input, _ dataflow.ShardID, edges []*exchange.Edge) *route {
+func newRoute(r *Run, st *plan.Stage, in *plan.Input, _ dataflow.ShardID, edges []exchange.Sender) *route {
 	rt := &route{run: r, stage: st, chain: operator.NewChainRunner(st, in), edges: edges, pseudo: in.Pseudo, sel: make([][]int32, len(edges))}
 	rt.env.Interrupt = r.ending
 	if !in.FromStage {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -34,6 +33,17 @@ type Rows struct {
 	Data       []byte // batch.Encode
 }
 
+// Links carries the edges between this node and the nodes of the other shards, for one run. Package link has it.
+type Links interface {
+	// Out returns the sender of an edge that leads to a shard of another node. Rows on it have the columns of schema.
+	Out(id exchange.EdgeID, schema dataflow.Schema) (exchange.Sender, error)
+	// In lets an edge that comes from a shard of another node deliver to an edge of an inbox of this node.
+	In(id exchange.EdgeID, schema dataflow.Schema, to *exchange.Edge) error
+	// Run connects the nodes, calls linked once that is done, and carries messages until ctx ends or a node is lost, which ends
+	// the run (T4). It is called once, after all edges are known. What is sent before it has connected waits.
+	Run(ctx context.Context, linked func()) error
+}
+
 // Config describes a run. All fields are needed unless they say otherwise.
 type Config struct {
 	Pipeline    dataflow.PipelineUID
@@ -42,6 +52,7 @@ type Config struct {
 	Incarnation dataflow.Incarnation
 	Shards      int                          // shards of the group
 	Local       []dataflow.ShardID           // shards whose tasks run here
+	Links       Links                        // to the nodes of the other shards; nil = all shards are local
 	Streams     map[string]dataflow.StreamID // by the names in Plan.Reads
 
 	// Start holds the base cut's positions.
@@ -88,19 +99,25 @@ type Run struct {
 	writers map[dataflow.ShardID]*checkpoint.Writer
 	markers markers
 	barrier barriers
+	linked  chan struct{} // closed when the nodes of the run are connected
 }
 
 // Start builds the graph and starts its tasks. They run until Stop or the first failure.
 func Start(cfg Config) (*Run, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	g, gctx := errgroup.WithContext(ctx)
-	r := &Run{cfg: cfg, tasks: gctx, cancel: cancel, done: make(chan struct{}), writers: make(map[dataflow.ShardID]*checkpoint.Writer)}
+	r := &Run{cfg: cfg, tasks: gctx, cancel: cancel, done: make(chan struct{}), linked: make(chan struct{}), writers: make(map[dataflow.ShardID]*checkpoint.Writer)}
 	if err := r.build(); err != nil {
 		cancel()
 		return nil, err
 	}
 	r.markers.init(len(r.keyed))
 	r.barrier.init(len(r.keyed), cfg.Phases)
+	if cfg.Links == nil {
+		close(r.linked)
+	} else {
+		g.Go(guarded("the links between nodes", func() error { return cfg.Links.Run(gctx, func() { close(r.linked) }) }))
+	}
 	for _, w := range r.writers {
 		g.Go(guarded("the writer of deltas", func() error { return w.Run(gctx) }))
 	}
@@ -124,77 +141,28 @@ func Start(cfg Config) (*Run, error) {
 	return r, nil
 }
 
-// build makes the tasks and the edges between them. Edge order is fixed by the plan: inputs in order, shards in order.
-func (r *Run) build() error {
-	cfg := &r.cfg
-	plans := cfg.Plan
-	type node struct{ tasks map[dataflow.ShardID]*keyed }
-	stages := make([]node, len(plans.Stages))
-	edges := make([]int, len(plans.Stages)) // edges into each task of a stage
-	for i, st := range plans.Stages {
-		edges[i] = len(st.Inputs) * cfg.Shards
-		stages[i].tasks = make(map[dataflow.ShardID]*keyed)
-	}
-	for _, shard := range cfg.Local {
-		base := cfg.Bases[shard]
-		w := checkpoint.NewWriter(checkpoint.WriterConfig{
-			Pipeline: cfg.Pipeline, Shard: shard, Incarnation: cfg.Incarnation, Base: base,
-			Tables: len(plans.Stages), Sources: len(plans.Reads),
-			Log: cfg.Deltas(shard), Ack: cfg.Ack, Phases: cfg.Phases,
-		})
-		r.writers[shard] = w
-		for i, st := range plans.Stages {
-			k := newKeyed(r, st, shard, exchange.NewInbox(edges[i], exchange.Credits), cfg.Table(st.ID, shard), w)
-			stages[i].tasks[shard] = k
-			r.keyed = append(r.keyed, k)
-		}
-	}
-	// connect returns a router from the producing shard into every task of the stage by the stage's input in.
-	connect := func(st *plan.Stage, in int, from dataflow.ShardID) ([]*exchange.Edge, error) {
-		out := make([]*exchange.Edge, cfg.Shards)
-		for s := range cfg.Shards {
-			k := stages[st.ID].tasks[dataflow.ShardID(s)]
-			if k == nil {
-				return nil, fmt.Errorf("shard %d of pipeline %s does not run on this node", s, cfg.Name)
-			}
-			out[s] = k.inbox.Edge(in*cfg.Shards + int(from))
-		}
-		return out, nil
-	}
-	for _, shard := range cfg.Local {
-		bySource := make(map[string]*source)
-		for _, st := range plans.Reads {
-			s := newSource(r, st, shard, r.writers[shard])
-			bySource[st.Name] = s
-			r.sources = append(r.sources, s)
-		}
-		for _, st := range plans.Stages {
-			for i, in := range st.Inputs {
-				out, err := connect(st, i, shard)
-				if err != nil {
-					return err
-				}
-				rt := newRoute(r, st, in, shard, out)
-				if in.FromStage {
-					k := stages[in.From].tasks[shard]
-					k.routes = append(k.routes, rt)
-				} else {
-					bySource[in.Stream].routes = append(bySource[in.Stream].routes, rt)
-				}
-			}
-		}
-	}
-	return nil
-}
-
 // ending returns an error once the tasks are to end: what they compute is not wanted any more.
 func (r *Run) ending() error { return r.tasks.Err() }
 
-// Inject puts barrier n into every source of this node. Ids must increase from call to call.
+// Inject puts barrier n into every source of this node. Ids must increase from call to call. Every node of the run must be given
+// the same ids: a task waits for the barrier of every edge, and ends the run when an edge brings a later one.
 func (r *Run) Inject(n dataflow.CheckpointID) {
 	r.barrier.open(n)
 	for _, s := range r.sources {
 		s.inject(command{barrier: n})
+	}
+}
+
+// Linked waits until this node is connected with the other nodes of the run: whoever starts a run has to start it on all of them.
+// It returns ctx's error, or why the run has ended.
+func (r *Run) Linked(ctx context.Context) error {
+	select {
+	case <-r.linked:
+		return nil
+	case <-r.tasks.Done():
+		return context.Cause(r.tasks)
+	case <-ctx.Done():
+		return fmt.Errorf("connect to the other nodes of the run: %w", ctx.Err())
 	}
 }
 
@@ -206,7 +174,7 @@ func (r *Run) Table(stage dataflow.StageID, shard dataflow.ShardID) *state.Table
 	return r.cfg.Table(stage, shard)
 }
 
-// Positions returns how far the sources have read. Rows below may still be on their way to the tables; Processed waits
+// Positions returns how far the sources of this node have read. Rows below may still be on their way to the tables; Processed waits
 // for them.
 func (r *Run) Positions() dataflow.Positions {
 	p := make(dataflow.Positions, len(r.sources))
@@ -226,31 +194,6 @@ func (r *Run) ReadBeyond(p dataflow.Positions) bool {
 	return false
 }
 
-// Processed waits until every table of the run holds the effect of all rows below want (P9), and returns positions,
-// at least want, that the tables then covered. It returns ctx's error, or errStopped when the run ends first.
-func (r *Run) Processed(ctx context.Context, want dataflow.Positions) (dataflow.Positions, error) {
-	id, done := r.markers.open()
-	defer r.markers.drop(id)
-	for _, s := range r.sources {
-		s.inject(command{marker: id, until: want[s.at]})
-	}
-	select {
-	case <-done:
-	case <-r.done:
-		return nil, ErrStopped
-	case <-ctx.Done():
-		for _, s := range r.sources { // let the marker go, so that nothing waits for it for ever
-			s.release(id)
-		}
-		return nil, ctx.Err()
-	}
-	p, ok := r.markers.result(id)
-	if !ok {
-		return nil, ErrStopped
-	}
-	return p, nil
-}
-
 // Done is closed when every goroutine of the run has ended.
 func (r *Run) Done() <-chan struct{} { return r.done }
 
@@ -258,91 +201,6 @@ func (r *Run) Done() <-chan struct{} { return r.done }
 func (r *Run) Stop() {
 	r.cancel()
 	<-r.done
-}
-
-// markers collects, per marker, the positions that every keyed task reported.
-type markers struct {
-	mu struct {
-		sync.Mutex
-		next   uint64
-		open   map[uint64]*openMarker
-		closed bool
-	}
-	tasks int
-}
-
-type openMarker struct {
-	missing   int
-	positions dataflow.Positions
-	done      chan struct{}
-}
-
-func (m *markers) init(tasks int) {
-	m.tasks = tasks
-	m.mu.open = make(map[uint64]*openMarker)
-}
-
-func (m *markers) open() (uint64, <-chan struct{}) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.mu.next++
-	o := &openMarker{missing: m.tasks, done: make(chan struct{})}
-	if m.mu.closed {
-		close(o.done)
-		return m.mu.next, o.done
-	}
-	m.mu.open[m.mu.next] = o
-	return m.mu.next, o.done
-}
-
-// reached says that one task holds everything below p that its inputs carry.
-func (m *markers) reached(id uint64, p dataflow.Positions) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	o := m.mu.open[id]
-	if o == nil {
-		return
-	}
-	if o.positions == nil {
-		o.positions = p.Clone()
-	} else {
-		for k, v := range p { // the minimum over the tasks that read the stream
-			if old, ok := o.positions[k]; !ok || v < old {
-				o.positions[k] = v
-			}
-		}
-	}
-	if o.missing--; o.missing == 0 {
-		close(o.done)
-	}
-}
-
-func (m *markers) result(id uint64) (dataflow.Positions, bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	o := m.mu.open[id]
-	if o == nil || o.missing > 0 {
-		return nil, false
-	}
-	return o.positions, true
-}
-
-func (m *markers) drop(id uint64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.mu.open, id)
-}
-
-func (m *markers) close() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.mu.closed = true
-	for id, o := range m.mu.open {
-		if o.missing > 0 {
-			close(o.done)
-		}
-		delete(m.mu.open, id)
-	}
 }
 
 // idleWait is how long a source waits for news of its log before it looks again: a net under the notification, never

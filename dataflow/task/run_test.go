@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -147,6 +148,15 @@ func newWorldOf(t *testing.T, program string) *world {
 
 // start begins the next incarnation from the newest commit.
 func (w *world) start() {
+	cfg := w.config()
+	var err error
+	if w.run, err = task.Start(cfg); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// config returns what the next incarnation is started with.
+func (w *world) config() task.Config {
 	w.inc++
 	w.acks = make(chan checkpoint.Ack, 100)
 	acks := w.acks
@@ -186,19 +196,26 @@ func (w *world) start() {
 	if w.change != nil {
 		w.change(&cfg)
 	}
-	var err error
-	if w.run, err = task.Start(cfg); err != nil {
-		w.t.Fatal(err)
-	}
+	return cfg
 }
 
 // checkpoint injects a barrier, waits for every shard, and commits.
 func (w *world) checkpoint() {
 	w.attempt++
 	w.run.Inject(w.attempt)
+	w.commit(nil)
+}
+
+// commit waits for every shard's part of the newest attempt and commits it; not when failed closes first.
+func (w *world) commit(failed <-chan struct{}) bool {
 	c := &dataflow.CheckpointCommit{Pipeline: 1, Timeline: 1, Incarnation: w.inc, ID: w.attempt, Positions: dataflow.Positions{}, Shards: make([]dataflow.ShardCommit, shards)}
 	for missing := shards; missing > 0; {
-		a := <-w.acks
+		var a checkpoint.Ack
+		select {
+		case a = <-w.acks:
+		case <-failed:
+			return false
+		}
 		if a.ID != w.attempt {
 			continue // an attempt that was given up
 		}
@@ -212,6 +229,7 @@ func (w *world) checkpoint() {
 		}
 	}
 	w.base = c
+	return true
 }
 
 // tables returns the visible rows of every table at the newest commit, printed.
@@ -248,6 +266,49 @@ func (w *world) tables() map[string]string {
 		}
 		view.Release()
 	}
+	return out
+}
+
+// rows returns all columns of all rows of every table at the newest commit, sorted.
+func (w *world) rows() []string {
+	var out []string
+	for _, l := range w.logs {
+		view, err := l.replica.View(1, w.base.ID)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for _, st := range w.plan.Stages {
+			it := view.Iter(st.ID, nil, nil)
+			for it.Next() {
+				rows, visible, _, err := operator.NewFinalizer(st).Batch([][]byte{it.Key()}, [][]byte{it.Value()}, dataflow.OnErrorFail)
+				if err != nil {
+					w.t.Fatal(err)
+				}
+				if !visible.Get(0) {
+					continue
+				}
+				text := st.Name
+				for i, v := range rows.Row(0) {
+					text += " " + st.Schema[i].Name + "="
+					if v.Arr == nil {
+						text += show(v)
+					}
+					for _, e := range v.Arr {
+						text += show(e) + ";"
+					}
+					if v.Type == dataflow.TypeDouble {
+						text += fmt.Sprint(v.Flt)
+					}
+				}
+				out = append(out, text)
+			}
+			if err := it.Close(); err != nil {
+				w.t.Fatal(err)
+			}
+		}
+		view.Release()
+	}
+	slices.Sort(out)
 	return out
 }
 

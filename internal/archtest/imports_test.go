@@ -33,6 +33,7 @@ var law = map[string][]string{
 	"dataflow/operator":    {"dataflow/batch", "dataflow/key", "dataflow/expr", "dataflow/agg", "dataflow/plan"},
 	"dataflow/coordinator": {},
 	"dataflow/exchange":    {"dataflow/batch"},
+	"dataflow/link":        {"dataflow/exchange"},
 	"dataflow/state":       {},
 	"dataflow/checkpoint":  {"dataflow/state"},
 	"dataflow/task":        append([]string{"dataflow/exchange", "dataflow/checkpoint", "dataflow/state"}, pure...),
