@@ -11,14 +11,17 @@ import (
 	"github.com/weirdb/weir/internal/vfs"
 )
 
-// request is what a group wants made durable. One of logs, deleteHi, pairs and create is set.
+// request is what a group wants made durable. One of logs, placed, deleteHi, pairs, create, reset and adopt is set.
 type request struct {
 	group              *GroupLog
 	logs               []*raft.Log
-	next               int // of logs: the first that is not in a batch yet
+	placed             []Stored
+	next               int // of logs or placed: the first that is not in a batch yet
 	deleteLo, deleteHi uint64
 	pairs              map[string][]byte
 	create             string
+	reset              *uint64    // group begins behind it, with nothing
+	adopt              *GroupLog  // takes the place of group
 	done               chan error // holds one
 }
 
@@ -138,11 +141,12 @@ type effect struct {
 	// Of an entry:
 	index uint64
 	loc   loc
-	// Of a copy: the segment of the original.
+	// Of a copy: the segment of the original. Of an entry that was placed (install.go): placed.
 	copyOf *segment
+	placed bool
 	// Of a deletion, a stable record or a new group:
 	state  *groupState // copied; nil for an entry
-	forget bool        // nothing older than state's range is retained
+	forget bool        // nothing that was there before is retained
 }
 
 // commit writes one batch with as much of waiting as fits, makes it durable, and answers what is complete. It returns
@@ -228,13 +232,17 @@ func (s *Store) encode(r *request, effects []effect) (_ []effect, full bool, err
 
 	case r.deleteHi > 0:
 		return s.encodeDelete(r, effects)
+	case r.reset != nil || r.adopt != nil:
+		return s.encodeInstall(r, effects)
+	case r.placed != nil:
+		return s.encodePlaced(r, effects)
 	}
 	return s.encodeEntries(r, effects)
 }
 
 func (s *Store) encodeDelete(r *request, effects []effect) (_ []effect, full bool, err error) {
 	w := &r.group.w
-	if w.last == 0 || r.deleteHi < w.first || r.deleteLo > w.last {
+	if w.empty() || r.deleteHi < w.first || r.deleteLo > w.last {
 		return effects, false, nil
 	}
 	if !s.fits(recordHead) {
@@ -243,9 +251,8 @@ func (s *Store) encodeDelete(r *request, effects []effect) (_ []effect, full boo
 	rec := record{kind: kindTruncate, group: r.group.id}
 	switch {
 	case r.deleteLo <= w.first && r.deleteHi >= w.last:
-		w.first, w.last = 0, 0
-		w.cuts = addCut(w.cuts, s.active.seq, 0)
-		rec.flags = flagForget
+		w.emptied()
+		w.cuts = addCut(w.cuts, s.active.seq, w.last)
 	case r.deleteLo <= w.first:
 		w.first = r.deleteHi + 1
 	case r.deleteHi >= w.last:
@@ -256,14 +263,14 @@ func (s *Store) encodeDelete(r *request, effects []effect) (_ []effect, full boo
 	}
 	rec.index, rec.term = w.first, w.last
 	s.w.add(&rec)
-	return append(effects, effect{group: r.group, state: w.clone(), forget: rec.flags == flagForget}), false, nil
+	return append(effects, effect{group: r.group, state: w.clone()}), false, nil
 }
 
 func (s *Store) encodeEntries(r *request, effects []effect) (_ []effect, full bool, err error) {
 	g := r.group
 	if r.next == 0 {
 		want := r.logs[0].Index
-		if g.w.last != 0 {
+		if !g.w.empty() {
 			want = g.w.last + 1
 		}
 		for _, l := range r.logs {
@@ -290,7 +297,7 @@ func (s *Store) encodeEntries(r *request, effects []effect) (_ []effect, full bo
 		} else {
 			offset, size = s.w.add(&rec, l.Data)
 		}
-		g.w.stored(l.Index)
+		g.w.stored(l.Index, s.active.seq)
 		effects = append(effects, effect{group: g, index: l.Index, loc: loc{uint32(offset), uint32(size)}})
 	}
 	return effects, false, nil
@@ -335,25 +342,31 @@ func (s *Store) publish(effects []effect, count func(*Stats)) (superfluous bool)
 			}
 			continue
 		}
+		if e.placed {
+			p.entries.place(e.index, s.active, e.loc)
+			continue
+		}
 		if e.state == nil {
+			if p.stored(e.index, s.active.seq) {
+				p.entries.cutAfter(0)
+			}
 			p.entries.put(e.index, s.active, e.loc)
-			p.stored(e.index)
 			continue
 		}
 		if s.mu.groups[e.group.name] == nil {
 			s.mu.groups[e.group.name] = e.group
 			s.mu.list = append(s.mu.list, e.group)
 		}
-		if p.first != e.state.first || p.last != e.state.last {
+		if e.forget || p.first != e.state.first || p.last != e.state.last {
 			deleted = true
 		}
 		p.first, p.last, p.kv = e.state.first, e.state.last, e.state.kv
 		if e.forget {
 			p.entries.cutAfter(0)
-		} else if p.last > 0 {
-			p.entries.cutAfter(p.last)
-			e.group.letGoLocked()
+			p.start, p.floor, p.keep = e.state.start, e.state.floor, retained{}
 		}
+		p.entries.cutAfter(p.last)
+		e.group.letGoLocked()
 	}
 	count(&s.mu.stats)
 	return deleted && s.hasSuperfluousLocked()

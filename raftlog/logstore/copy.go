@@ -61,7 +61,7 @@ func (s *Store) sparse() (*segment, []placedEntry) {
 			if looked[r.seg] == nil {
 				continue
 			}
-			if p.last > 0 && r.last() >= p.first {
+			if !p.empty() && r.last() >= p.first {
 				looked[r.seg] = nil // Raft's
 				continue
 			}

@@ -27,11 +27,15 @@ type step struct {
 	vote       uint64 // term of a vote for "n<vote>"
 	retain     uint64
 	islands    []dataflow.LogRange // below retain
+	// Of another node's log that takes the group's place.
+	install uint64 // what it begins behind
+	placed  []logstore.Stored
 }
 
 // groupModel is what a group's log must hold.
 type groupModel struct {
 	first, last uint64
+	behind      uint64 // when empty: where the log began that was deleted, less one
 	floor       uint64
 	islands     []dataflow.LogRange
 	partial     bool              // there may be more than what is in data
@@ -51,6 +55,9 @@ func (m *groupModel) apply(s step) {
 	case len(s.logs) > 0:
 		for _, l := range s.logs {
 			if m.last == 0 {
+				if l.Index != m.behind+1 {
+					clear(m.data)
+				}
 				m.first = l.Index
 			}
 			m.last = l.Index
@@ -59,8 +66,10 @@ func (m *groupModel) apply(s step) {
 	case s.del > 0:
 		switch {
 		case s.delLo <= m.first && s.del >= m.last:
-			m.first, m.last = 0, 0
-			clear(m.data)
+			for i := m.first; i <= m.last; i++ {
+				delete(m.data, i)
+			}
+			m.behind, m.first, m.last = m.first-1, 0, 0
 		case s.delLo <= m.first:
 			m.first = s.del + 1
 		default:
@@ -68,6 +77,11 @@ func (m *groupModel) apply(s step) {
 				delete(m.data, i)
 			}
 			m.last = s.delLo - 1
+		}
+	case s.install > 0:
+		*m = groupModel{behind: s.install, data: map[uint64][]byte{}, term: map[uint64]uint64{}}
+		for _, e := range s.placed {
+			m.data[uint64(e.Index)], m.term[uint64(e.Index)] = e.Data, e.Term
 		}
 	case s.vote > 0:
 		m.vote = s.vote
@@ -118,11 +132,21 @@ func scenario(rng *rand.Rand, n int) []step {
 			models[g] = m
 		}
 		s := step{group: g}
-		switch p := rng.IntN(100); {
+		switch p := rng.IntN(103); {
+		case p >= 100:
+			s.install = m.last + 1 + rng.Uint64N(20)
+			for i := rng.Uint64N(5); i <= s.install; i += 1 + rng.Uint64N(9) {
+				if i > 0 {
+					s.placed = append(s.placed, logstore.Stored{Index: dataflow.LogIndex(i), Term: 7, Data: frame.Append(nil, make([]byte, rng.IntN(2000)))})
+				}
+			}
 		case p < 70 || m.last == 0:
 			next := m.last + 1
 			if m.last == 0 {
 				next = 1 + rng.Uint64N(5)
+				if rng.IntN(2) == 0 {
+					next = m.behind + 1 // as after a suffix that was all
+				}
 			}
 			for i := range 1 + rng.Uint64N(4) {
 				cmd := make([]byte, rng.IntN(3000))
@@ -153,6 +177,8 @@ func (s step) do(store *logstore.Store) error {
 		return err
 	}
 	switch {
+	case s.install > 0:
+		return s.doInstall(store)
 	case len(s.logs) > 0:
 		return g.StoreLogs(s.logs)
 	case s.del > 0:
@@ -165,6 +191,24 @@ func (s step) do(store *logstore.Store) error {
 	}
 	g.Retain(dataflow.LogIndex(s.retain), s.islands...)
 	return nil
+}
+
+func (s step) doInstall(store *logstore.Store) error {
+	staged := s.group + ".incoming"
+	g, err := store.Group(staged)
+	if err != nil {
+		return err
+	}
+	if err := g.Reset(dataflow.LogIndex(s.install)); err != nil {
+		return err
+	}
+	half := len(s.placed) / 2
+	for _, part := range [][]logstore.Stored{s.placed[:half], s.placed[half:], s.placed[half:]} { // the last one again
+		if err := g.Place(part); err != nil {
+			return err
+		}
+	}
+	return store.Adopt(staged, s.group)
 }
 
 // run does steps until one fails, and returns what the store has promised: the models after all that succeeded, and the
@@ -232,7 +276,7 @@ func (m *groupModel) equal(g *logstore.GroupLog) error {
 		}
 	}
 	for i, want := range m.data {
-		if i > m.last {
+		if i > max(m.last, m.behind) {
 			continue
 		}
 		cmd, err := g.Entry(dataflow.LogIndex(i))
@@ -246,7 +290,7 @@ func (m *groupModel) equal(g *logstore.GroupLog) error {
 			return fmt.Errorf("retained entry %d differs", i)
 		}
 	}
-	for i := uint64(1); i <= m.last+3; i++ {
+	for i := uint64(1); i <= max(m.last, m.behind)+3; i++ {
 		if _, had := m.data[i]; had || m.partial {
 			continue
 		}

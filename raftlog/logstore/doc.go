@@ -40,6 +40,10 @@
 // So what is retained takes at most about eight times its size, and the newest segments, in which nothing is copied; a
 // copy is durable before its original can go.
 //
+// L7. What another node's log holds comes in beside the log that it is to replace, under another name: Reset, Place
+// (records like those of copies, below Raft's range, with holes), and Adopt, which swaps the two names and empties the old
+// log by one record. So a crash leaves the one or the other.
+//
 // # What is not promised
 //
 // The only segment there is has none before it: when its beginning is damaged and no batch follows, it is taken for one

@@ -42,11 +42,11 @@ type kind uint8
 const (
 	kindEntry    kind = 1 // a Raft entry; flagExtensions says that its payload begins with extensions
 	kindState    kind = 2 // the state of all groups (state.go)
-	kindTruncate kind = 3 // Raft's range of a group is now [index, term]; flagForget: and nothing older is retained
+	kindTruncate kind = 3 // Raft's range of a group is now [index, term]; flagForget: and nothing that was there is retained
 	kindStable   kind = 4 // stable values of a group: the payload is pairs
 	kindIndex    kind = 5 // where the segment's entries are (index.go)
 	kindSegments kind = 6 // which segments there are, and what of them counts (segments.go); goes with a state
-	kindCopy     kind = 7 // a retained entry from an older segment (copy.go)
+	kindCopy     kind = 7 // a retained entry from an older segment (copy.go), or from another node (install.go)
 	kindCopies   kind = 8 // where the segment's copies are; beside the index, and like it
 )
 

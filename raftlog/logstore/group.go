@@ -55,13 +55,19 @@ func (g *GroupLog) IsMonotonic() bool { return true }
 func (g *GroupLog) FirstIndex() (uint64, error) {
 	g.store.mu.RLock()
 	defer g.store.mu.RUnlock()
+	if g.pub.empty() {
+		return 0, nil
+	}
 	return g.pub.first, nil
 }
 
-// LastIndex implements raft.LogStore.
+// LastIndex implements raft.LogStore: the last index of Raft's range, 0 when that is empty.
 func (g *GroupLog) LastIndex() (uint64, error) {
 	g.store.mu.RLock()
 	defer g.store.mu.RUnlock()
+	if g.pub.empty() {
+		return 0, nil
+	}
 	return g.pub.last, nil
 }
 
@@ -104,8 +110,10 @@ func (g *GroupLog) StoreLogs(logs []*raft.Log) error {
 }
 
 // DeleteRange implements raft.LogStore: of a prefix (of which stays readable through Entry what is retained), of a suffix
-// (which does not), or of the whole log. Raft deletes the whole log when it has installed another member's snapshot;
-// what this log held may contradict it, so nothing of it stays readable.
+// (which does not), or of the whole log, which is a suffix too: none of the range stays readable, and what is retained
+// below it does. Raft deletes the whole log when a new leader's contradicts it from its first entry on; the next entry is
+// then stored where the log began. It also does so when it has installed another member's snapshot; the next entry is then
+// stored elsewhere, and as what this log held may contradict the snapshot, nothing of it stays readable from then on.
 func (g *GroupLog) DeleteRange(lo, hi uint64) error {
 	if lo > hi || hi == 0 {
 		return nil
@@ -163,7 +171,7 @@ func (g *GroupLog) Retain(floor dataflow.LogIndex, islands ...dataflow.LogRange)
 func (g *GroupLog) letGoLocked() {
 	p := &g.pub
 	p.entries.drop(func(r *run) bool {
-		raft := p.last > 0 && r.last() >= p.first
+		raft := !p.empty() && r.last() >= p.first
 		return r.last() < p.start || !raft && !p.keep.any(r.first, r.last())
 	})
 }
@@ -175,9 +183,6 @@ func (g *GroupLog) Behind() int64 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	p := &g.pub
-	if p.last == 0 {
-		return 0
-	}
 	from := min(p.first, p.keep.floor)
 	i := sort.Search(len(p.entries.runs), func(i int) bool { return p.entries.runs[i].last() >= from })
 	if i == len(p.entries.runs) {

@@ -330,10 +330,12 @@ func (s *Store) replay(seg *segment, r *placed) error {
 	}
 	switch r.kind {
 	case kindEntry:
-		if r.index == 0 || g.w.last != 0 && r.index != g.w.last+1 {
+		if r.index == 0 || !g.w.empty() && r.index != g.w.last+1 {
 			return bad("entry %d of %s follows entry %d", r.index, g.name, g.w.last)
 		}
-		g.w.stored(r.index)
+		if g.w.stored(r.index, seg.seq) {
+			g.pub.entries.cutAfter(0)
+		}
 		g.pub.entries.put(r.index, seg, loc{uint32(r.offset), uint32(r.size)})
 	case kindCopy:
 		if r.index == 0 || g.w.last != 0 && r.index >= g.w.first {
@@ -345,7 +347,10 @@ func (s *Store) replay(seg *segment, r *placed) error {
 			g.w.cuts = addCut(g.w.cuts, seg.seq, r.term)
 		}
 		g.w.first, g.w.last = r.index, r.term
-		g.pub.entries.cutAfter(g.w.last) // of an emptied log, nothing is left
+		if r.flags&flagForget != 0 {
+			g.w.start, g.w.floor = 0, 0
+		}
+		g.pub.entries.cutAfter(g.w.last)
 	case kindStable:
 		if err := decodePairs(r.payload, g.w.kv); err != nil {
 			return bad("its stable record is damaged")
@@ -409,7 +414,7 @@ func (s *Store) finishRecovery() error {
 			newest := s.mu.segs[len(s.mu.segs)-1] // where the census is, and all that came after it
 			e.drop(func(r *run) bool { return r.seg != newest && !c.has(r.seg.seq, g.id) })
 		}
-		if g.w.last == 0 {
+		if g.w.empty() {
 			continue
 		}
 		first := g.w.first

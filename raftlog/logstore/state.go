@@ -7,10 +7,11 @@ import (
 
 // groupState is what is durable about a group besides its entries.
 type groupState struct {
-	// first and last are the range that Raft has; both 0 when its log is empty.
+	// first and last are the range that Raft has. When its log is empty, last is first-1: the index up to which entries may
+	// still be retained, and behind which the log goes on; both are 0 in a new log.
 	first, last uint64
-	// start is the index that was stored first since the log was last empty. What older segments may still hold below it
-	// was forgotten.
+	// start is the lowest index that counts: what older segments may still hold below it was forgotten, when the log went
+	// on elsewhere than behind what it had.
 	start uint64
 	// floor is the lowest index that is retained whatever Raft deletes.
 	floor uint64
@@ -23,13 +24,27 @@ type groupState struct {
 // low returns the lowest index that is wanted: by Raft or by Retain.
 func (s *groupState) low() uint64 { return max(s.start, min(s.first, s.floor)) }
 
-// stored takes note of an entry stored behind the last.
-func (s *groupState) stored(index uint64) {
-	if s.last == 0 {
-		s.first, s.start = index, index
+// empty says that Raft has no entries.
+func (s *groupState) empty() bool { return s.first > s.last || s.last == 0 }
+
+// stored takes note of an entry stored behind the last, or anywhere when the log is empty, while seq was the newest
+// segment. forget = it does not go on behind what is retained, so nothing of that stays.
+func (s *groupState) stored(index, seq uint64) (forget bool) {
+	if s.empty() {
+		if s.last == 0 || index != s.last+1 {
+			if forget = s.last > 0; forget {
+				s.cuts = addCut(s.cuts, seq, 0)
+			}
+			s.start = index
+		}
+		s.first = index
 	}
 	s.last = index
+	return forget
 }
+
+// emptied takes note that all that Raft had was deleted.
+func (s *groupState) emptied() { s.last = s.first - 1 }
 
 // appendState appends the payload of a state record.
 func appendState(dst []byte, groups []*GroupLog) []byte {
@@ -62,7 +77,7 @@ func decodeState(b []byte) ([]namedState, error) {
 		s := namedState{id: uint32(id), name: string(d.bytes())}
 		s.first, s.last, s.start, s.floor = d.uvarint(), d.uvarint(), d.uvarint(), d.uvarint()
 		n := d.uvarint()
-		if d.bad || id > 1<<32-1 || s.name == "" || s.first > s.last || (s.first == 0) != (s.last == 0) || n > uint64(len(d.b)) {
+		if d.bad || id > 1<<32-1 || s.name == "" || s.first > s.last+1 || s.first == 0 && s.last > 0 || n > uint64(len(d.b)) {
 			return nil, errInvalid
 		}
 		s.kv = make(map[string][]byte, n)
