@@ -393,7 +393,12 @@ func replay(r *Replica, log []entry, snap int) error {
 func (w *world) restart(fs vfs.FS) {
 	closeTest(w.t, w.r)
 	w.r = openTest(w.t, fs)
-	if err := replay(w.r, w.log, w.rng.IntN(len(w.log)+1)); err != nil {
+	w.goOn(w.rng.IntN(len(w.log) + 1))
+}
+
+// goOn feeds a replica that was just opened.
+func (w *world) goOn(snap int) {
+	if err := replay(w.r, w.log, snap); err != nil {
 		w.t.Fatal(err)
 	}
 	w.fed, w.told = len(w.log), len(w.commits)
@@ -403,6 +408,71 @@ func (w *world) restart(fs vfs.FS) {
 				w.t.Fatal(err)
 			}
 		}
+	}
+}
+
+// rebuild goes on with a replica that was made of a copy, while the first one has gone on: its log starts from a snapshot
+// that is older than the copy.
+func (w *world) rebuild() {
+	const dir = "data/export"
+	if _, err := w.r.CopyTo(context.Background(), dir); err != nil {
+		w.t.Fatal(err)
+	}
+	snap := w.rng.IntN(w.fed + 1)
+	for range w.rng.IntN(3) {
+		p := w.pipes[w.rng.IntN(len(w.pipes))]
+		w.write(p)
+		w.commit(p)
+		w.feed(len(w.log))
+		w.publish(len(w.commits))
+		w.merge(p)
+	}
+	fresh := vfs.NewCrashableMem()
+	moveAll(w.t, w.fs, dir, fresh, testDir)
+	if _, err := CheckCopy(context.Background(), Config{FS: fresh, Dir: testDir, Shard: testShard, Logger: quiet()}, true, nil); err != nil {
+		w.t.Fatal(err)
+	}
+	old := w.r
+	w.r = openTest(w.t, fresh)
+	closeTest(w.t, old)
+	w.guarded(func() { w.mem = fresh })
+	w.fs = errorfs.Wrap(fresh, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		w.mayCrash(op)
+		return nil
+	}))
+	closeTest(w.t, w.r)
+	w.r = openTest(w.t, w.fs)
+	w.goOn(snap)
+}
+
+// moveAll copies a directory's files into another file system, synced.
+func moveAll(t testing.TB, from vfs.FS, dir string, to vfs.FS, as string) {
+	t.Helper()
+	if err := vfs.MkdirDurable(to, as); err != nil {
+		t.Fatal(err)
+	}
+	names, err := from.List(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range names {
+		path := from.PathJoin(dir, n)
+		if st, err := from.Stat(path); err != nil {
+			t.Fatal(err)
+		} else if st.IsDir() {
+			moveAll(t, from, path, to, to.PathJoin(as, n))
+			continue
+		}
+		data, err := vfs.ReadFile(from, path)
+		if err == nil {
+			err = vfs.WriteFile(to, to.PathJoin(as, n), data)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := from.RemoveAll(dir); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -421,6 +491,9 @@ func (w *world) check() {
 			case err == nil:
 				if err := checkView(v, c.state, modelStages); err != nil {
 					w.t.Fatalf("pipeline %d, cut %s: %v", p.uid, c.commit, err)
+				}
+				if got, err := w.r.Digest(context.Background(), p.uid, c.commit.ID, nil); err != nil || got != digestOf(c.state) {
+					w.t.Fatalf("pipeline %d, cut %s: digest %s, %v, want %s", p.uid, c.commit, got, err, digestOf(c.state))
 				}
 				if before != nil {
 					if err := checkChanges(before, v, was, c.state, modelStages); err != nil {
@@ -471,8 +544,10 @@ func (w *world) step() {
 		w.drop(p)
 	case n < 97 && len(w.pipes) < 3:
 		w.deploy()
-	case n < 99:
+	case n < 98:
 		w.restart(w.fs)
+	case n < 99:
+		w.rebuild()
 	default:
 		w.crashNow()
 	}

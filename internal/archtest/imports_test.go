@@ -17,7 +17,7 @@ const module = "github.com/weirdb/weir/"
 var pure = []string{"dataflow/batch", "dataflow/key", "dataflow/jsonb", "dataflow/expr", "dataflow/agg", "dataflow/sql", "dataflow/plan", "dataflow/operator", "dataflow/coordinator"}
 
 // open lists the packages that everybody but the pure may import.
-var open = []string{"internal/vfs", "internal/phase", "internal/pause"}
+var open = []string{"internal/vfs", "internal/phase", "internal/pause", "internal/pace"}
 
 // law says, per room, which rooms of Weir its packages may import. The longest matching prefix counts. The root
 // vocabulary (dataflow) is open to everybody.
@@ -67,6 +67,7 @@ var law = map[string][]string{
 	"internal/peernet/peernettest": {"internal/peernet"},
 	"internal/testkit":             {},
 	"internal":                     {"node", "statequery", "raftlog", "sinks", "dataflow", "proto", "clients", "internal"},
+	"internal/pace":                {},
 }
 
 // confined says where a third-party engine may be imported, by import path prefix. docs/dependencies.md says why we have
