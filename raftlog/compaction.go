@@ -75,17 +75,18 @@ func (g *Group) SnapshotIndex() (dataflow.LogIndex, error) {
 }
 
 // trailingEntries returns how many entries the next snapshot leaves in the log, which is what the library counts:
-// TrailingBytes of them. In a group of one nobody lags, so those behind the snapshot before are enough: what happens
+// TrailingBytes of them, or all that are held. In a group of one nobody lags, so those behind the snapshot before are enough: what happens
 // rarely in a group would otherwise stay for ever.
 func (g *Group) trailingEntries() (uint64, error) {
 	n := uint64(min(max(g.cfg.TrailingBytes/max(g.avgEntry.Load(), 1), 1), maxTrailingEntries))
+	last := g.raft.LastIndex()
+	held := last + 1 - min(last+1, g.heldFrom(last+1))
 	if !g.cfg.alone() {
-		return n, nil
+		return max(n, held), nil
 	}
 	metas, err := g.snaps.List()
 	if err != nil || len(metas) == 0 {
-		return n, err
+		return max(n, held), err
 	}
-	last := g.raft.LastIndex()
-	return min(n, max(1, last-min(last, metas[0].Index))), nil
+	return max(held, min(n, max(1, last-min(last, metas[0].Index)))), nil
 }

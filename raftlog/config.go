@@ -63,6 +63,9 @@ type Config struct {
 	// OnDisk says that the FSM keeps its state itself; the newest snapshot is not restored at start (P7). The caller has
 	// brought the state to at least that snapshot, see NewestSnapshot.
 	OnDisk bool
+	// PullSnapshots says that the FSM's snapshots refer to what is not in them, so that a leader's is not taken through Raft:
+	// Group.Needs tells of it, and the member is brought to a later index while it is closed.
+	PullSnapshots bool
 	// Transport connects the members; optional for a group of one member. The group closes it.
 	Transport raft.Transport
 	// Members are the ids and addresses that an empty log is bootstrapped with; optional: this node alone. All of them must

@@ -29,6 +29,7 @@ type Group struct {
 	inflight chan *Pending // commands whose outcome is awaited; closed by runQueue
 	idle     chan struct{} // closed when the group is closed and nothing is pending
 
+	needs     chan Need     // Needs; holds one
 	failure   chan error    // Failed; holds one error, then is closed
 	failed    chan struct{} // closed on failure
 	snapshots chan struct{} // asks runSnapshots for one; holds one request
@@ -51,6 +52,7 @@ type Group struct {
 		pending      int
 		pendingBytes int64
 		transferring bool          // leadership is being handed over: no new commands
+		holds        map[*hold]struct{}
 		err          error         // why the group failed
 		changed      chan struct{} // closed and replaced when leadership changes
 	}
@@ -68,6 +70,7 @@ func Open(cfg Config) (*Group, error) {
 		queue:     make(chan *Pending, cfg.MaxPending),
 		inflight:  make(chan *Pending, cfg.MaxPending),
 		idle:      make(chan struct{}),
+		needs:     make(chan Need, 1),
 		failure:   make(chan error, 1),
 		failed:    make(chan struct{}),
 		snapshots: make(chan struct{}, 1),
@@ -78,6 +81,7 @@ func Open(cfg Config) (*Group, error) {
 	if cfg.Forward != nil {
 		g.fwd = newForwarding(g)
 	}
+	g.mu.holds = make(map[*hold]struct{})
 	g.fsm = &fsmAdapter{fsm: cfg.FSM, fail: g.fail, onApply: g.onApply, fwd: g.fwd}
 	g.log = &guard{LogStore: cfg.Log, deadline: cfg.WriteDeadline, fail: g.fail}
 	t := cfg.Transport
@@ -109,9 +113,14 @@ func (g *Group) start() error {
 		return err
 	}
 	events := make(chan raft.Observation, 64)
+	deliver := func() {}
+	if g.cfg.PullSnapshots {
+		deliver = g.pullSnapshots()
+	}
 	if g.raft, err = raft.NewRaft(rc, g.fsm, g.log, g.log, g.snaps, g.trans); err != nil {
 		return err
 	}
+	deliver()
 	g.raft.RegisterObserver(raft.NewObserver(events, false, func(o *raft.Observation) bool {
 		switch o.Data.(type) {
 		case raft.RaftState, raft.LeaderObservation, raft.FailedHeartbeatObservation, raft.ResumedHeartbeatObservation:

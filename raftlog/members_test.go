@@ -17,6 +17,8 @@ type three struct {
 	fs    [3]vfs.FS
 	nodes [3]*node
 	trans [3]*raft.InmemTransport
+	pull  bool // Config.PullSnapshots
+	hold  bool
 }
 
 func (c *three) start(t *testing.T, i int) {
@@ -32,7 +34,7 @@ func (c *three) start(t *testing.T, i int) {
 	n, err := openNode(t, c.fs[i], func(cfg *raftlog.Config) {
 		cfg.NodeID, cfg.Members, cfg.Transport = members[i].ID, members, c.trans[i]
 		cfg.ElectionTimeout = 200 * time.Millisecond
-		cfg.TrailingBytes = 1
+		cfg.TrailingBytes, cfg.PullSnapshots = 1, c.pull
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -37,7 +37,8 @@ var ErrNoPreVote = errors.New("transport: pre-vote is not supported")
 // Transport is a raft.Transport that obeys T1 and T2. It is safe for concurrent use.
 type Transport struct {
 	raft.Transport
-	cut atomic.Bool
+	cut  atomic.Bool
+	pull *puller // nil: snapshots come through Raft
 }
 
 var (
@@ -70,6 +71,10 @@ func (t *Transport) SetHeartbeatHandler(func(raft.RPC)) {}
 
 // Close closes the wrapped transport where it can be closed.
 func (t *Transport) Close() error {
+	if t.pull != nil {
+		t.pull.close()
+		defer t.pull.loops.Wait() // those that read a snapshot end with the transport
+	}
 	if c, ok := t.Transport.(raft.WithClose); ok {
 		return c.Close()
 	}
@@ -130,7 +135,12 @@ func (t *Transport) InstallSnapshot(id raft.ServerID, target raft.ServerAddress,
 	if t.cut.Load() {
 		return ErrCut
 	}
-	return t.Transport.InstallSnapshot(id, target, args, resp, data)
+	err := t.Transport.InstallSnapshot(id, target, args, resp, data)
+	if t.pull.resumes(err, args.LastLogIndex) {
+		*resp = raft.InstallSnapshotResponse{Term: args.Term, Success: true} // T5
+		return nil
+	}
+	return err
 }
 
 // TimeoutNow implements raft.Transport.
