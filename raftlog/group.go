@@ -51,7 +51,7 @@ type Group struct {
 		closed       bool
 		pending      int
 		pendingBytes int64
-		transferring bool          // leadership is being handed over: no new commands
+		transferring bool // leadership is being handed over: no new commands
 		holds        map[*hold]struct{}
 		err          error         // why the group failed
 		changed      chan struct{} // closed and replaced when leadership changes
@@ -202,6 +202,9 @@ func (g *Group) bootstrap(rc *raft.Config) error {
 	}
 	return nil
 }
+
+// Name returns the group's name.
+func (g *Group) Name() string { return g.cfg.Group }
 
 // IsLeader says whether this member leads. It may have been deposed without knowing; what it then proposes fails.
 func (g *Group) IsLeader() bool { return g.raft.State() == raft.Leader }

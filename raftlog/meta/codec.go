@@ -204,7 +204,7 @@ func decodeCommit(c *metav1.Checkpoint) *dataflow.CheckpointCommit {
 func (c CreatePipeline) encode() *metav1.CreatePipeline {
 	out := &metav1.CreatePipeline{
 		Name: c.Name, Sql: c.SQL, Fingerprint: c.Fingerprint, Options: encodeOptions(allPipelineOptions(c.Options)),
-		Start: encodePositions(c.Start), DeployEnd: encodePositions(c.DeployEnd),
+		Start: encodePositions(c.Start), DeployEnd: encodePositions(c.DeployEnd), Owners: encodeOwners(c.Owners),
 	}
 	for _, d := range c.Declared {
 		out.Declared = append(out.Declared, d.encode())

@@ -108,6 +108,10 @@ func (s *State) execute(cmd *metav1.Command) (any, error) {
 		return s.openProducer(c.OpenProducer)
 	case *metav1.Command_Expire:
 		return s.expire(c.Expire)
+	case *metav1.Command_PutMember:
+		return s.putMember(c.PutMember)
+	case *metav1.Command_SetMemberState:
+		return s.setMemberState(c.SetMemberState)
 	}
 	return nil, dataflow.Errorf(dataflow.ReasonInternal, "entry %d of the meta log: %w", s.Index, ErrUnknownCommand)
 }

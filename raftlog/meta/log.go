@@ -27,12 +27,52 @@ type Log struct {
 	group Group
 	fsm   *FSM
 	clock func() int64
+	leads func() bool // nil: this is the only node
 }
 
 // New returns a Log over a group whose state machine is fsm. clock gives the time that commands carry, in µs since 1970.
 // The caller closes the group.
 func New(group Group, fsm *FSM, clock func() int64) *Log {
 	return &Log{group: group, fsm: fsm, clock: clock}
+}
+
+// SpreadOver says that the log is on several nodes, of which this one leads when leads says so: then only what Current
+// returns is sure to have all that was committed before.
+func (l *Log) SpreadOver(leads func() bool) { l.leads = leads }
+
+// Current returns a state that has everything that was committed before the call, also by way of other nodes. On the leader
+// that is the newest one: what it has acknowledged, it has applied.
+func (l *Log) Current(ctx context.Context) (*State, error) {
+	if l.leads != nil && !l.leads() {
+		if err := l.Barrier(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return l.State(), nil
+}
+
+// Find returns what look finds in the newest state. When that is not there, and another node may know more, it looks again in
+// a current one.
+func Find[R any](ctx context.Context, l *Log, look func(*State) (R, error)) (R, error) {
+	r, err := look(l.State())
+	if l.leads == nil || dataflow.ReasonOf(err).Kind() != dataflow.KindNotFound {
+		return r, err
+	}
+	st, lost := l.Current(ctx)
+	if lost != nil {
+		return r, lost
+	}
+	return look(st)
+}
+
+// FindStream returns the stream called name, or STREAM_NOT_FOUND.
+func (l *Log) FindStream(ctx context.Context, name string) (*Stream, error) {
+	return Find(ctx, l, func(st *State) (*Stream, error) { return st.Stream(name) })
+}
+
+// FindPipeline returns the pipeline called name, or PIPELINE_NOT_FOUND.
+func (l *Log) FindPipeline(ctx context.Context, name string) (*Pipeline, error) {
+	return Find(ctx, l, func(st *State) (*Pipeline, error) { return st.Pipeline(name) })
 }
 
 // State returns the newest state that has been applied here.
@@ -108,6 +148,8 @@ type CreatePipeline struct {
 	Reads map[string]dataflow.StreamID
 	// Start is where the pipeline begins: the positions of cut 0. DeployEnd is where the streams end now.
 	Start, DeployEnd dataflow.Positions
+	// Owners run the tasks of incarnation 1; none in a group of one node.
+	Owners []Owner
 }
 
 // CreatePipeline deploys a pipeline: it creates the declared streams, begins incarnation 1 and commits cut 0, all in one

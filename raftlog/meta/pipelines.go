@@ -45,7 +45,7 @@ func (s *State) createPipeline(c *metav1.CreatePipeline) (any, error) {
 	p := &Pipeline{
 		UID: s.NextPipeline, Name: c.Name, SQL: c.Sql, Fingerprint: c.Fingerprint, Options: options,
 		CreatedAt: s.Now, State: dataflow.PipelineRecovering, StateSince: s.Now,
-		Timeline: 1, Incarnation: 1, Cause: "deployed",
+		Timeline: 1, Incarnation: 1, Cause: "deployed", Owners: decodeOwners(c.Owners),
 		Start: decodePositions(c.Start), DeployEnd: decodePositions(c.DeployEnd),
 		AttemptsFrom: 1, AttemptsTo: 1, nextLease: 1,
 	}

@@ -32,9 +32,10 @@ func (m *model) Propose(_ context.Context, cmd []byte) (dataflow.LogIndex, any, 
 
 func (m *model) Barrier(context.Context) error { return nil }
 
-// TestScenarios runs the transcripts in testdata/fsm. Each has three commands:
+// TestScenarios runs the transcripts in testdata/fsm. It has these commands:
 //
 //	new                   an empty log of a group with two shards
+//	nothing               an empty log of no group
 //	apply                 one command per line: TIME COMMAND [argument=value …]; prints the result or the refusal
 //	show                  the state
 //	holders stream=NAME   who holds rows of the stream
@@ -45,6 +46,9 @@ func TestScenarios(t *testing.T) {
 			switch d.Cmd {
 			case "new":
 				s = newScenario(t)
+				return ""
+			case "nothing":
+				s = emptyScenario()
 				return ""
 			case "apply":
 				var out strings.Builder
@@ -69,10 +73,15 @@ type scenario struct {
 	log *meta.Log
 }
 
-func newScenario(t *testing.T) *scenario {
+func emptyScenario() *scenario {
 	s := &scenario{}
 	fsm := meta.NewFSM()
 	s.log = meta.New(&model{fsm: fsm}, fsm, func() int64 { return s.now })
+	return s
+}
+
+func newScenario(t *testing.T) *scenario {
+	s := emptyScenario()
 	if err := s.log.Bootstrap(context.Background(), "test", 2); err != nil {
 		t.Fatal(err)
 	}
@@ -159,6 +168,13 @@ func (s *scenario) apply(t *testing.T, d *datadriven.TestData, line string) stri
 	switch fields[1] {
 	case "bootstrap":
 		return result(nil, s.log.Bootstrap(ctx, "other", int(a.num(t, "shards"))))
+	case "found":
+		return result(nil, s.log.Found(ctx, "other", int(a.num(t, "shards")), members(a["nodes"])))
+	case "put-node":
+		return result(s.log.PutMember(ctx, meta.Member{ID: a["id"], DataID: a["data"], PeerAddr: a["addr"]}))
+	case "node":
+		states := map[string]meta.MemberState{"active": meta.MemberActive, "drained": meta.MemberDrained, "leaving": meta.MemberLeaving, "gone": meta.MemberGone}
+		return result(s.log.SetMemberState(ctx, a["id"], states[a["to"]]))
 	case "create-stream":
 		st, created, err := s.log.CreateStream(ctx, definition(a["name"], a))
 		if err == nil && !created {
@@ -273,11 +289,27 @@ func result(v any, err error) string {
 		return describePipeline(v)
 	case *meta.Stream:
 		return describeStream(v)
+	case meta.Member:
+		return describeMember(v)
 	}
 	return fmt.Sprint(v)
 }
 
 func span(micros int64) string { return (time.Duration(micros) * time.Microsecond).String() }
+
+// members reads NAME:DATA,….
+func members(s string) []meta.Member {
+	var out []meta.Member
+	for n := range strings.SplitSeq(s, ",") {
+		id, data, _ := strings.Cut(n, ":")
+		out = append(out, meta.Member{ID: id, DataID: data, PeerAddr: id + ":7712"})
+	}
+	return out
+}
+
+func describeMember(m meta.Member) string {
+	return fmt.Sprintf("node %s (data %s) at %s %s since %s", m.ID, m.DataID, m.PeerAddr, m.State, span(m.Since))
+}
 
 func describeStream(st *meta.Stream) string {
 	s := fmt.Sprintf("stream %d %s %s", st.ID, st.Name, st.Schema)
@@ -321,6 +353,9 @@ func describePipeline(p *meta.Pipeline) string {
 func show(s *meta.State) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "index %d, time %s\n", s.Index, span(s.Now))
+	for _, m := range s.Members {
+		b.WriteString(describeMember(m) + "\n")
+	}
 	for _, st := range s.StreamList() {
 		b.WriteString(describeStream(st) + "\n")
 	}

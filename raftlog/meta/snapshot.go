@@ -67,6 +67,9 @@ func (s *State) encodeSnapshot() ([]byte, error) {
 		p := s.producers.get(name)
 		out.Producers = append(out.Producers, &metav1.Producer{Name: name, Epoch: uint64(p.epoch), Instance: p.instance, OpenedAt: p.opened})
 	}
+	for i := range s.Members {
+		out.Members = append(out.Members, encodeMember(&s.Members[i]))
+	}
 	return proto.MarshalOptions{Deterministic: true}.Marshal(out)
 }
 
@@ -110,6 +113,12 @@ func decodeSnapshot(b []byte) (*State, error) {
 		s.pipelineNames[p.Name] = p.UID
 	}
 	s.forgottenEpoch = dataflow.ProducerEpoch(in.ForgottenEpoch)
+	for i, m := range in.Members {
+		if i > 0 && m.Id <= in.Members[i-1].Id {
+			return nil, fmt.Errorf("node %s is out of place", m.Id)
+		}
+		s.Members = append(s.Members, decodeMember(m))
+	}
 	for _, m := range in.Producers {
 		s.producers.put(m.Name, producer{epoch: dataflow.ProducerEpoch(m.Epoch), instance: m.Instance, opened: m.OpenedAt})
 	}

@@ -37,6 +37,9 @@ type State struct {
 	ClusterID string // "" until bootstrapped
 	Shards    int    // number of shards; 0 until bootstrapped
 
+	// Members are the nodes of the group, those that have left too, by id; none in a group of one node that no other can join.
+	Members []Member
+
 	// NextStream and NextPipeline are the next identifiers to give: a smaller one that is not in the maps was dropped.
 	NextStream   dataflow.StreamID
 	NextPipeline dataflow.PipelineUID

@@ -27,6 +27,9 @@ func (s *State) bootstrap(c *metav1.Bootstrap) (any, error) {
 	}
 	switch {
 	case s.Shards == 0:
+		if err := s.foundMembers(c.Members); err != nil {
+			return nil, err
+		}
 		s.ClusterID, s.Shards = c.ClusterId, int(c.Shards)
 	case s.Shards != int(c.Shards):
 		return nil, dataflow.Errorf(dataflow.ReasonRequestInvalid, "this group was made with %d shards, which cannot become %d", s.Shards, c.Shards).

@@ -15,14 +15,14 @@ func (l *Log) AppendDelta(ctx context.Context, d dataflow.DeltaID, chunk int, da
 	if len(data) > dataflow.MaxDeltaChunkEntry {
 		return dataflow.Errorf(dataflow.ReasonTooLarge, "a chunk of %d bytes is over the limit of %d", len(data), dataflow.MaxDeltaChunkEntry)
 	}
-	_, err := l.propose(ctx, &deltaChunk{delta: d, chunk: chunk, data: data})
+	_, err := l.proposeHere(ctx, &deltaChunk{delta: d, chunk: chunk, data: data})
 	return err
 }
 
 // EndDelta closes a delta of chunks chunks with their dataflow.DeltaDigest, and returns the index of the entry: whoever
 // has applied that has the delta. A delta may have no chunks. Errors are AppendDelta's.
 func (l *Log) EndDelta(ctx context.Context, d dataflow.DeltaID, chunks int, digest uint64) (dataflow.LogIndex, error) {
-	out, err := l.propose(ctx, &endDelta{delta: d, chunks: chunks, digest: digest})
+	out, err := l.proposeHere(ctx, &endDelta{delta: d, chunks: chunks, digest: digest})
 	return out.index, err
 }
 
@@ -31,21 +31,21 @@ func (l *Log) EndDelta(ctx context.Context, d dataflow.DeltaID, chunks int, dige
 // this shard. It must be called, and have returned, before the incarnation writes; again with the same arguments it does
 // nothing. Errors: ErrStaleIncarnation, ErrDropped, ErrDeltaOrder when the log does not hold the base.
 func (l *Log) BeginIncarnation(ctx context.Context, pipeline dataflow.PipelineUID, min dataflow.Incarnation, base dataflow.DeltaRef) error {
-	_, err := l.propose(ctx, &beginIncarnation{pipeline: pipeline, min: min, base: base})
+	_, err := l.proposeHere(ctx, &beginIncarnation{pipeline: pipeline, min: min, base: base})
 	return err
 }
 
 // Settle says that the state store of this node holds the pipeline's deltas up to upTo for good, so that the log may
 // forget them. They must be committed. Errors: ErrNotBegun, ErrDropped, ErrDeltaOrder when the log does not hold upTo.
 func (l *Log) Settle(ctx context.Context, pipeline dataflow.PipelineUID, upTo dataflow.DeltaRef) error {
-	_, err := l.propose(ctx, &settle{pipeline: pipeline, upTo: upTo})
+	_, err := l.proposeHere(ctx, &settle{pipeline: pipeline, upTo: upTo})
 	return err
 }
 
 // DropPipeline forgets the pipeline's deltas for good, and makes the replica forget its state. What comes later of it is
 // refused with ErrDropped.
 func (l *Log) DropPipeline(ctx context.Context, pipeline dataflow.PipelineUID) error {
-	_, err := l.propose(ctx, &dropPipeline{pipeline: pipeline})
+	_, err := l.proposeHere(ctx, &dropPipeline{pipeline: pipeline})
 	return err
 }
 

@@ -72,7 +72,19 @@ func (l *Log) propose(ctx context.Context, c command) (outcome, error) {
 	if ctx.Err() != nil {
 		return outcome{}, dataflow.Errorf(dataflow.ReasonDeadline, "log of shard %d: nothing was proposed: %w", l.cfg.Shard, context.Cause(ctx))
 	}
-	p, err := l.submit(c)
+	p, err := l.submit(c, l.group.Submit)
+	if err != nil {
+		return outcome{}, err
+	}
+	return settled(p.Wait(ctx))
+}
+
+// proposeHere is propose for what only the leader decides (P1): elsewhere it is NOT_LEADER.
+func (l *Log) proposeHere(ctx context.Context, c command) (outcome, error) {
+	if ctx.Err() != nil {
+		return outcome{}, dataflow.Errorf(dataflow.ReasonDeadline, "log of shard %d: nothing was proposed: %w", l.cfg.Shard, context.Cause(ctx))
+	}
+	p, err := l.submit(c, l.group.SubmitHere)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -80,7 +92,7 @@ func (l *Log) propose(ctx context.Context, c command) (outcome, error) {
 }
 
 // submit hands a command to the log without waiting. Commands enter the log in the order they are submitted in.
-func (l *Log) submit(c command) (*raftlog.Pending, error) {
+func (l *Log) submit(c command, to func([]byte) (*raftlog.Pending, error)) (*raftlog.Pending, error) {
 	buf, _ := l.bufs.Get().(*[]byte)
 	if buf == nil {
 		buf = new([]byte)
@@ -91,7 +103,7 @@ func (l *Log) submit(c command) (*raftlog.Pending, error) {
 		// An entry that nobody can apply would stop every replica for good.
 		return nil, dataflow.Errorf(dataflow.ReasonInternal, "log of shard %d: a %T that does not decode: %w", l.cfg.Shard, c, err)
 	}
-	return l.group.Submit(*buf) // copies it
+	return to(*buf) // copies it
 }
 
 // settled takes apart what a proposal came to.
@@ -257,6 +269,9 @@ func (l *Log) AppliedIndex() dataflow.LogIndex { return dataflow.LogIndex(l.appl
 
 // Barrier returns when everything committed before has been applied here. Only a leader can say.
 func (l *Log) Barrier(ctx context.Context) error { return l.group.Barrier(ctx) }
+
+// Group returns the log's Raft group.
+func (l *Log) Group() *raftlog.Group { return l.group }
 
 // IsLeader reports whether this node leads the shard's log. It may have been deposed without knowing; what it then
 // proposes fails.

@@ -162,10 +162,10 @@ func (l *Log) expire() error {
 	l.mu.RUnlock()
 	var err error
 	if due {
-		_, err = l.propose(l.ctx, c)
+		_, err = l.proposeHere(l.ctx, c)
 	}
 	if anonDue {
-		_, anonErr := l.propose(l.ctx, anon)
+		_, anonErr := l.proposeHere(l.ctx, anon)
 		err = errors.Join(err, anonErr)
 	}
 	return err

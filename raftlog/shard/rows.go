@@ -112,7 +112,7 @@ func (l *Log) Submit(a Append) (*Pending, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := l.submit(c)
+	p, err := l.submit(c, l.group.Submit)
 	if err != nil {
 		return nil, err
 	}
@@ -208,21 +208,21 @@ func (l *Log) Remembered(stream dataflow.StreamID, producer string) []dataflow.S
 // ExpireProducers forgets the producers that were last heard of before the given log time, µs. While it leads, the log
 // does so by itself with Config.ProducerTTL.
 func (l *Log) ExpireProducers(ctx context.Context, before int64) error {
-	_, err := l.propose(ctx, &expire{now: l.cfg.Now(), producersBefore: before})
+	_, err := l.proposeHere(ctx, &expire{now: l.cfg.Now(), producersBefore: before})
 	return err
 }
 
 // ExpireKeys forgets the idempotency keys of before the given log time, µs. While it leads, the log does so by itself
 // with Config.KeyTTL.
 func (l *Log) ExpireKeys(ctx context.Context, before int64) error {
-	_, err := l.propose(ctx, &expire{now: l.cfg.Now(), keysBefore: before})
+	_, err := l.proposeHere(ctx, &expire{now: l.cfg.Now(), keysBefore: before})
 	return err
 }
 
 // TrimStream drops the stream's rows below an offset, as far as whole batches lie below it. Whether anything still needs
 // them is the caller's to know.
 func (l *Log) TrimStream(ctx context.Context, stream dataflow.StreamID, to dataflow.Offset, why TrimReason) error {
-	_, err := l.propose(ctx, &trimStream{stream: stream, now: l.cfg.Now(), to: min(to, maxSeq), why: why})
+	_, err := l.proposeHere(ctx, &trimStream{stream: stream, now: l.cfg.Now(), to: min(to, maxSeq), why: why})
 	return err
 }
 
@@ -235,7 +235,7 @@ func (l *Log) SealStream(ctx context.Context, stream dataflow.StreamID) error {
 
 // DropStream drops the stream's rows and producers for good. Appends that come later are refused.
 func (l *Log) DropStream(ctx context.Context, stream dataflow.StreamID) error {
-	_, err := l.propose(ctx, &dropStream{stream: stream})
+	_, err := l.proposeHere(ctx, &dropStream{stream: stream})
 	return err
 }
 
