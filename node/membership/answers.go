@@ -1,0 +1,235 @@
+package membership
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/weirdb/weir/dataflow"
+	peerv1 "github.com/weirdb/weir/proto/weir/peer/v1"
+	weirv1 "github.com/weirdb/weir/proto/weir/v1"
+	"github.com/weirdb/weir/raftlog/meta"
+)
+
+// Nodes shows all nodes of the group, those that do not answer too.
+func (m *Membership) Nodes(ctx context.Context) []*weirv1.NodeStatus {
+	members := m.cfg.Meta.State().Members
+	out := make([]*weirv1.NodeStatus, len(members))
+	var g sync.WaitGroup
+	for i := range members {
+		g.Go(func() { out[i] = m.node(ctx, &members[i]) })
+	}
+	g.Wait()
+	return out
+}
+
+// node shows one node.
+func (m *Membership) node(ctx context.Context, member *meta.Member) *weirv1.NodeStatus {
+	s := &weirv1.NodeStatus{}
+	switch {
+	case member.ID == m.cfg.Self.Node:
+		s = m.cfg.Local()
+		s.Reachable = true
+	case member.State != meta.MemberGone:
+		ctx, cancel := context.WithTimeout(ctx, askTime)
+		defer cancel()
+		c, err := m.cfg.Ask(member.ID)
+		if err == nil {
+			var res *peerv1.GetNodeStatusResponse
+			if res, err = c.GetNodeStatus(ctx, &peerv1.GetNodeStatusRequest{}); err == nil {
+				s = res.Node
+				s.Reachable = true
+			}
+		}
+		if err != nil {
+			s.Problem = status.Convert(err).Message()
+		}
+	}
+	s.Node, s.State, s.PeerAddr, s.GrpcAddr, s.HttpAddr = member.ID, member.State.String(), member.PeerAddr, member.GRPCAddr, member.HTTPAddr
+	return s
+}
+
+// Add takes the node at an address into the group, which joins then.
+func (m *Membership) Add(ctx context.Context, addr, name string) (*weirv1.NodeStatus, error) {
+	r, err := m.cfg.Probe(ctx, addr)
+	switch {
+	case err != nil:
+		return nil, dataflow.Errorf(dataflow.ReasonUnreachable, "no node answers at %s: %w", addr, err).
+			WithHint("start it with --peer-addr, --join and an empty data directory first")
+	case r == nil:
+		return nil, dataflow.Errorf(dataflow.ReasonNodeConflict, "at %s is the node that answers, which is in the group", addr)
+	case name != "" && r.Node != name:
+		return nil, dataflow.Errorf(dataflow.ReasonNodeConflict, "at %s is node %s, not %s", addr, r.Node, name)
+	}
+	st := m.cfg.Meta.State()
+	if r.Group != "" && r.Group != st.ClusterID {
+		return nil, dataflow.Errorf(dataflow.ReasonNodeConflict, "node %s at %s belongs to another group, %s", r.Node, addr, r.Group).
+			WithHint("a node joins with an empty data directory")
+	}
+	member, err := m.cfg.Meta.PutMember(ctx, meta.Member{ID: r.Node, DataID: r.Data, PeerAddr: r.PeerAddr, GRPCAddr: r.GRPCAddr, HTTPAddr: r.HTTPAddr})
+	if err != nil {
+		return nil, err
+	}
+	return m.node(ctx, &member), nil
+}
+
+// Set moves a node to a state: leaving, drained, or active again.
+func (m *Membership) Set(ctx context.Context, node string, to meta.MemberState) (*weirv1.NodeStatus, error) {
+	member, err := m.cfg.Meta.SetMemberState(ctx, node, to)
+	if err != nil {
+		return nil, err
+	}
+	return m.node(ctx, &member), nil
+}
+
+// Rebalance spreads the shards' leads now.
+func (m *Membership) Rebalance(ctx context.Context) ([]Move, error) {
+	leaders, _ := m.leaders()
+	moves := Balance(m.cfg.Meta.State().Members, leaders)
+	if err := m.move(ctx, moves); err != nil {
+		return nil, dataflow.Errorf(dataflow.ReasonNodeConflict, "not every lead has moved: %w", err).WithHint("weir cluster status shows where they are; try again")
+	}
+	return moves, nil
+}
+
+// verifyLease keeps the cut that is compared.
+const verifyLease = 10 * time.Minute
+
+// Verify compares what the nodes hold of pipelines at their newest cuts; no names = of all.
+func (m *Membership) Verify(ctx context.Context, names []string) ([]*weirv1.Verified, error) {
+	if err := m.cfg.Meta.Barrier(ctx); err != nil {
+		return nil, err
+	}
+	st := m.cfg.Meta.State()
+	pipelines := st.PipelineList()
+	if len(names) > 0 {
+		pipelines = pipelines[:0:0]
+		for _, n := range names {
+			p, err := st.Pipeline(n)
+			if err != nil {
+				return nil, err
+			}
+			pipelines = append(pipelines, p)
+		}
+	}
+	var out []*weirv1.Verified
+	for _, p := range pipelines {
+		vs, err := m.verify(ctx, st, p)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, vs...)
+	}
+	return out, nil
+}
+
+func (m *Membership) verify(ctx context.Context, st *meta.State, p *meta.Pipeline) ([]*weirv1.Verified, error) {
+	cut := p.Newest().ID
+	lease, err := m.cfg.Meta.Lease(ctx, p.UID, cut, verifyLease)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		// One that is not released ends by itself.
+		_ = m.cfg.Meta.ReleaseLease(context.WithoutCancel(ctx), p.UID, lease.ID)
+	}()
+	members := st.InMembers()
+	out := make([]*weirv1.Verified, st.Shards)
+	for shard := range out {
+		v := &weirv1.Verified{Pipeline: p.Name, Shard: uint32(shard), Checkpoint: uint64(cut), Equal: true, Replicas: make([]*weirv1.Replica, len(members))}
+		var g errgroup.Group
+		for i, member := range members {
+			g.Go(func() error {
+				r := &weirv1.Replica{Node: member.ID}
+				v.Replicas[i] = r
+				var err error
+				if r.Digest, r.Keys, err = m.digest(ctx, member.ID, p.UID, dataflow.ShardID(shard), cut); err != nil {
+					r.Problem = status.Convert(err).Message()
+				}
+				return nil
+			})
+		}
+		_ = g.Wait() // its functions return nil
+		var first *weirv1.Replica
+		for _, r := range v.Replicas {
+			switch {
+			case r.Problem != "":
+				v.Equal = false
+			case first == nil:
+				first = r
+			case r.Digest != first.Digest || r.Keys != first.Keys:
+				v.Equal = false
+			}
+		}
+		out[shard] = v
+	}
+	return out, nil
+}
+
+func (m *Membership) digest(ctx context.Context, node string, uid dataflow.PipelineUID, shard dataflow.ShardID, cut dataflow.CheckpointID) (digest, keys uint64, err error) {
+	if node == m.cfg.Self.Node {
+		return m.cfg.Digest(ctx, uid, shard, cut)
+	}
+	c, err := m.cfg.Ask(node)
+	if err != nil {
+		return 0, 0, err
+	}
+	res, err := c.DigestReplica(ctx, &peerv1.DigestReplicaRequest{Pipeline: uint64(uid), Shard: uint32(shard), Checkpoint: uint64(cut)})
+	if err != nil {
+		return 0, 0, err
+	}
+	return res.Digest, res.Keys, nil
+}
+
+// Register adds the service that other nodes call.
+func (m *Membership) Register(r grpc.ServiceRegistrar) {
+	peerv1.RegisterNodeServiceServer(r, &server{m: m})
+}
+
+type server struct {
+	peerv1.UnimplementedNodeServiceServer
+	m *Membership
+}
+
+// GetNodeStatus implements peerv1.NodeServiceServer.
+func (s *server) GetNodeStatus(context.Context, *peerv1.GetNodeStatusRequest) (*peerv1.GetNodeStatusResponse, error) {
+	return &peerv1.GetNodeStatusResponse{Node: s.m.cfg.Local()}, nil
+}
+
+// TransferLead implements peerv1.NodeServiceServer.
+func (s *server) TransferLead(ctx context.Context, req *peerv1.TransferLeadRequest) (*peerv1.TransferLeadResponse, error) {
+	log := s.m.logs()[req.Log]
+	if log == nil {
+		return nil, status.Errorf(codes.NotFound, "there is no log %q", req.Log)
+	}
+	if err := log.TransferLead(ctx, req.To); err != nil {
+		return nil, status.Error(codes.FailedPrecondition, err.Error())
+	}
+	return &peerv1.TransferLeadResponse{}, nil
+}
+
+// DigestReplica implements peerv1.NodeServiceServer.
+func (s *server) DigestReplica(ctx context.Context, req *peerv1.DigestReplicaRequest) (*peerv1.DigestReplicaResponse, error) {
+	if int(req.Shard) >= len(s.m.cfg.Shards) {
+		return nil, status.Errorf(codes.NotFound, "there is no shard %d", req.Shard)
+	}
+	digest, keys, err := s.m.cfg.Digest(ctx, dataflow.PipelineUID(req.Pipeline), dataflow.ShardID(req.Shard), dataflow.CheckpointID(req.Checkpoint))
+	if err != nil {
+		return nil, status.Error(codes.FailedPrecondition, err.Error())
+	}
+	return &peerv1.DigestReplicaResponse{Digest: digest, Keys: keys}, nil
+}
+
+// Micros makes a time of µs since 1970; nil of 0.
+func Micros(at int64) *timestamppb.Timestamp {
+	if at == 0 {
+		return nil
+	}
+	return timestamppb.New(time.UnixMicro(at))
+}
