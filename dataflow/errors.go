@@ -66,6 +66,8 @@ const (
 	ReasonWatchLagged           Reason = "WATCH_LAGGED"
 	ReasonPipelineRecovering    Reason = "PIPELINE_RECOVERING"
 	ReasonNotLeader             Reason = "NOT_LEADER"
+	ReasonNodeNotFound          Reason = "NODE_NOT_FOUND"
+	ReasonNodeConflict          Reason = "NODE_CONFLICT"
 	ReasonNoCommittedCheckpoint Reason = "NO_COMMITTED_CHECKPOINT"
 	ReasonOutcomeUnknown        Reason = "OUTCOME_UNKNOWN"
 	ReasonShuttingDown          Reason = "SHUTTING_DOWN"
@@ -103,11 +105,13 @@ var reasons = []ReasonInfo{
 	{ReasonStreamNotFound, KindNotFound, "there is no stream of this name", "weir stream list"},
 	{ReasonRowNotFound, KindNotFound, "the table has no row with this key at the answer's cut", "nothing to mend: the answer's cut says when this was true"},
 	{ReasonCheckpointNotFound, KindNotFound, "the pipeline has no such checkpoint", "weir checkpoint list"},
+	{ReasonNodeNotFound, KindNotFound, "the group has no node of this name", "weir cluster status"},
 	{ReasonPipelineExists, KindExists, "a pipeline of this name runs another program, or with other options", "weir pipeline set for options; for another program deploy under another name, or delete the pipeline first"},
 	{ReasonStreamConflict, KindExists, "a stream of this name has other columns or options", "columns and options are fixed when a stream is made: declare what it has, or use another name"},
 	{ReasonStreamInUse, KindPrecondition, "pipelines read the stream", "delete the pipelines first"},
 	{ReasonStreamSealed, KindPrecondition, "the stream is sealed and takes no more rows", "append to another stream"},
 	{ReasonPipelineState, KindPrecondition, "the pipeline is not in a state that allows this", "weir pipeline describe"},
+	{ReasonNodeConflict, KindPrecondition, "the group does not allow this change of its nodes now", "weir cluster status; the error says what stands in the way"},
 	{ReasonPositionsExpired, KindPrecondition, "rows that the pipeline still needs were dropped by retention", "delete the pipeline and deploy it again"},
 	{ReasonCheckpointExpired, KindPrecondition, "the checkpoint is no longer kept", "read the newest cut, or lease a checkpoint to keep it"},
 	{ReasonCheckpointFailed, KindUnavailable, "the checkpoint attempt was given up; processing goes on", "trigger again"},

@@ -81,6 +81,9 @@ func (l *Lookups) Found(i int32, val []byte) bool {
 // Absent answers that there is no such key.
 func (l *Lookups) Absent(i int32) { l.keys[i].answered = true }
 
+// Overflow says that the values, looked up elsewhere, were more than there is room for: all is over.
+func (l *Lookups) Overflow() { l.full = true }
+
 // Full reports whether the values were more than there is room for, and so not all is answered.
 func (l *Lookups) Full() bool { return l.full }
 

@@ -176,8 +176,12 @@ func (p *pipeline) begin(ctx context.Context, a coordinator.ProposeBegin) coordi
 	p.d.cfg.Phases.Enter(phase.Recover)
 	defer p.d.cfg.Phases.Leave(phase.Recover)
 	var pl *meta.Pipeline
-	err := p.retry(ctx, "begin incarnation", func() (err error) {
-		pl, err = p.d.cfg.Meta.BeginIncarnation(ctx, p.uid, a.After, p.owners(), a.Cause)
+	owners, err := p.d.cfg.Worker.Owners(ctx)
+	if err != nil {
+		return nil // ctx has ended
+	}
+	err = p.retry(ctx, "begin incarnation", func() (err error) {
+		pl, err = p.d.cfg.Meta.BeginIncarnation(ctx, p.uid, a.After, owners, a.Cause)
 		return err
 	})
 	switch {
@@ -194,14 +198,6 @@ func (p *pipeline) begin(ctx context.Context, a coordinator.ProposeBegin) coordi
 	}
 	p.told.state = pl.State
 	return coordinator.BeginRefused{Err: err, View: p.view(pl)}
-}
-
-func (p *pipeline) owners() []meta.Owner {
-	owners := make([]meta.Owner, p.d.cfg.Meta.State().Shards)
-	for i := range owners {
-		owners[i] = meta.Owner{Shard: dataflow.ShardID(i), Node: p.d.cfg.Node}
-	}
-	return owners
 }
 
 // mark records a state in the meta log. A refusal means that something newer has happened, which observe finds.

@@ -30,6 +30,9 @@ type Worker interface {
 	// Attach lets step take the reports of the pipeline's tasks from now on, and returns the incarnation whose tasks all
 	// run; 0 = none.
 	Attach(uid dataflow.PipelineUID, step func(coordinator.Event)) dataflow.Incarnation
+	// Owners returns which node runs the tasks of each shard of an incarnation that is to begin. It waits until all can be
+	// run; the error is ctx's.
+	Owners(ctx context.Context) ([]meta.Owner, error)
 	// Ends returns where the streams end.
 	Ends(streams []dataflow.StreamID) dataflow.Positions
 	// Appended returns a channel that is closed when rows may have been appended after the call.
@@ -38,7 +41,6 @@ type Worker interface {
 
 // Config describes a Driver.
 type Config struct {
-	Node    string
 	Meta    *meta.Log
 	Worker  Worker
 	Metrics Metrics

@@ -71,9 +71,18 @@ func in(t *testing.T, f func(t *testing.T, w *world)) {
 	})
 }
 
+// Owners implements leader.Worker.
+func (w *world) Owners(context.Context) ([]meta.Owner, error) {
+	owners := make([]meta.Owner, shards)
+	for i := range owners {
+		owners[i] = meta.Owner{Shard: dataflow.ShardID(i), Node: "n1"}
+	}
+	return owners, nil
+}
+
 // lead runs a driver until the returned function is called, which waits for its end.
 func (w *world) lead() (*leader.Driver, func()) {
-	d := leader.New(leader.Config{Node: "n1", Meta: w.log, Worker: w, Metrics: w, Logger: slog.New(slog.DiscardHandler)})
+	d := leader.New(leader.Config{Meta: w.log, Worker: w, Metrics: w, Logger: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

@@ -19,9 +19,24 @@ const (
 	coverWait = 2 * time.Millisecond
 )
 
-// coverage is what a run's tables are known to cover, by markers (P9) that follow each other while live reads want to know.
-type coverage struct {
-	mu struct {
+// Progress is what a Coverage follows: an incarnation, on this node or on several.
+type Progress interface {
+	// ReadBeyond reports whether rows may have been read that p does not cover.
+	ReadBeyond(p dataflow.Positions) bool
+	// Idle reports whether the sources have read all there is.
+	Idle() bool
+	// Pass sends a marker behind what the sources have read, at least want, and returns what the tables cover when it has
+	// arrived (P9).
+	Pass(ctx context.Context, want dataflow.Positions) (dataflow.Positions, error)
+	// Done is closed when the incarnation has ended.
+	Done() <-chan struct{}
+}
+
+// Coverage is what an incarnation's tables are known to cover, by markers (P9) that follow each other while live reads want
+// to know.
+type Coverage struct {
+	progress Progress
+	mu       struct {
 		sync.Mutex
 		known     dataflow.Positions // never changed, only replaced by larger ones
 		following bool               // markers are under way
@@ -32,14 +47,14 @@ type coverage struct {
 }
 
 // get returns what is known.
-func (c *coverage) get() dataflow.Positions {
+func (c *Coverage) get() dataflow.Positions {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.mu.known
 }
 
 // raise adds to what is known.
-func (c *coverage) raise(p dataflow.Positions) {
+func (c *Coverage) raise(p dataflow.Positions) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.mu.known.Covers(p) {
@@ -50,7 +65,7 @@ func (c *coverage) raise(p dataflow.Positions) {
 }
 
 // want lets markers go on, and reports whether the caller is to start them.
-func (c *coverage) want() (start bool) {
+func (c *Coverage) want() (start bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.mu.wanted = true
@@ -63,20 +78,20 @@ func (c *coverage) want() (start bool) {
 }
 
 // end lets no more markers follow.
-func (c *coverage) end() {
+func (c *Coverage) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.mu.ended = true
 }
 
 // stop waits for the end of the markers of a run that has been stopped.
-func (c *coverage) stop() {
+func (c *Coverage) stop() {
 	c.end()
 	c.followers.Wait()
 }
 
 // goOn is asked after each marker, and reports whether another is to follow: somebody has asked in the last rounds.
-func (c *coverage) goOn(rounds *int) bool {
+func (c *Coverage) goOn(rounds *int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if *rounds++; c.mu.wanted {
@@ -88,15 +103,21 @@ func (c *coverage) goOn(rounds *int) bool {
 	return c.mu.following
 }
 
+// NewCoverage returns the coverage of an incarnation that began at known.
+func NewCoverage(p Progress, known dataflow.Positions) *Coverage {
+	c := &Coverage{progress: p}
+	c.mu.known = known
+	return c
+}
+
 // follow sends markers as long as they are wanted and the run runs. first is closed when the first has arrived.
-func (r *Running) follow(first chan struct{}) {
-	c := &r.covered
+func (c *Coverage) follow(first chan struct{}) {
 	defer c.followers.Done()
 	tick := time.NewTicker(followEvery)
 	defer tick.Stop()
 	for rounds := 0; ; {
-		if r.Run.ReadBeyond(c.get()) {
-			if p, err := r.Run.Processed(context.Background(), nil); err == nil { // it ends with the run
+		if c.progress.ReadBeyond(c.get()) {
+			if p, err := c.progress.Pass(context.Background(), nil); err == nil { // it ends with the run
 				c.raise(p)
 			}
 		}
@@ -106,7 +127,7 @@ func (r *Running) follow(first chan struct{}) {
 		}
 		select {
 		case <-tick.C:
-		case <-r.Run.Done():
+		case <-c.progress.Done():
 			c.end()
 		}
 		if !c.goOn(&rounds) {
@@ -115,16 +136,16 @@ func (r *Running) follow(first chan struct{}) {
 	}
 }
 
-// Covered returns positions of which every table of the run holds all effects. It is a lower bound: rows that are being
-// read may be in the tables already. The result is not to be changed.
-func (r *Running) Covered(ctx context.Context) dataflow.Positions {
-	known := r.covered.get()
-	if !r.Run.ReadBeyond(known) || !r.covered.want() {
+// Covered returns positions of which every table of the incarnation holds all effects. It is a lower bound: rows that are
+// being read may be in the tables already. The result is not to be changed.
+func (c *Coverage) Covered(ctx context.Context) dataflow.Positions {
+	known := c.get()
+	if !c.progress.ReadBeyond(known) || !c.want() {
 		return known
 	}
 	first := make(chan struct{})
-	go r.follow(first)
-	if !r.idle() {
+	go c.follow(first)
+	if !c.progress.Idle() {
 		return known
 	}
 	timer := time.NewTimer(coverWait)
@@ -134,11 +155,39 @@ func (r *Running) Covered(ctx context.Context) dataflow.Positions {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-	return r.covered.get()
+	return c.get()
 }
 
-// idle reports whether the sources have read all there is.
-func (r *Running) idle() bool {
+// Processed waits until every table holds the effect of all rows below want (P9), and returns positions, at least want, that
+// they cover then. The error is ctx's, or says that the incarnation has ended.
+func (c *Coverage) Processed(ctx context.Context, want dataflow.Positions) (dataflow.Positions, error) {
+	if known := c.get(); known.Covers(want) {
+		return known, nil
+	}
+	p, err := c.progress.Pass(ctx, want)
+	if err != nil {
+		return nil, err
+	}
+	c.raise(p)
+	return p, nil
+}
+
+// Stop lets no more markers follow and waits for those that do. The incarnation has ended, or will without waiting.
+func (c *Coverage) Stop() { c.stop() }
+
+// ReadBeyond implements Progress.
+func (r *Running) ReadBeyond(p dataflow.Positions) bool { return r.Run.ReadBeyond(p) }
+
+// Pass implements Progress.
+func (r *Running) Pass(ctx context.Context, want dataflow.Positions) (dataflow.Positions, error) {
+	return r.Run.Processed(ctx, want)
+}
+
+// Done implements Progress.
+func (r *Running) Done() <-chan struct{} { return r.Run.Done() }
+
+// Idle implements Progress.
+func (r *Running) Idle() bool {
 	for at, pos := range r.Run.Positions() {
 		if pos < r.end(at) {
 			return false
@@ -147,23 +196,18 @@ func (r *Running) idle() bool {
 	return true
 }
 
-// Processed waits until every table of the run holds the effect of all rows below want (P9), and returns positions, at
-// least want, that they cover then. The error is ctx's, or task.ErrStopped.
+// Covered is Coverage.Covered of the run, which is wholly on this node.
+func (r *Running) Covered(ctx context.Context) dataflow.Positions { return r.covered.Covered(ctx) }
+
+// Processed is Coverage.Processed of the run, which is wholly on this node. The error is ctx's, or task.ErrStopped.
 func (r *Running) Processed(ctx context.Context, want dataflow.Positions) (dataflow.Positions, error) {
-	if known := r.covered.get(); known.Covers(want) {
-		return known, nil
-	}
-	p, err := r.Run.Processed(ctx, want)
-	if err != nil {
-		return nil, err
-	}
-	r.covered.raise(p)
-	return p, nil
+	return r.covered.Processed(ctx, want)
 }
 
 // stop ends the run and waits for it.
 func (r *Running) stop() {
 	r.Run.Stop()
+	r.watch.Wait()
 	r.covered.stop()
 	r.stopFilling()
 	r.closeTables()

@@ -51,7 +51,7 @@ type fillers struct {
 func (w *Worker) load(ctx context.Context, uid dataflow.PipelineUID, inc dataflow.Incarnation, base *dataflow.CheckpointCommit, run *Running) (keys int, large []*filling, err error) {
 	g, ctx := errgroup.WithContext(ctx)
 	var mu sync.Mutex
-	for _, s := range w.cfg.Shards {
+	for _, s := range run.led {
 		g.Go(func() error {
 			ref := dataflow.DeltaRef{Incarnation: base.Incarnation, Seq: base.Shard(s.ID).Seq}
 			if err := s.Log.BeginIncarnation(ctx, uid, inc, ref); err != nil {

@@ -183,6 +183,9 @@ func (p *publisher) drop(ctx context.Context, st *meta.State) (done bool) {
 	}
 	done = true
 	for _, s := range p.cfg.Shards {
+		if !s.Log.IsLeader() {
+			continue // the one that leads does
+		}
 		uids := append(s.Log.Pipelines(), gone...)
 		slices.Sort(uids)
 		for _, uid := range slices.Compact(uids) {
@@ -287,7 +290,7 @@ func (p *publisher) mergeIfDue(ctx context.Context, s *Shard, pl *meta.Pipeline,
 // not achieve, the next look at the pipeline does.
 func (p *publisher) settle(ctx context.Context, s *Shard, uid dataflow.PipelineUID, ref dataflow.DeltaRef) {
 	known, ok := s.Log.Pipeline(uid)
-	if !ok || ref.Compare(known.Settled) <= 0 {
+	if !ok || !s.Log.IsLeader() || ref.Compare(known.Settled) <= 0 {
 		return
 	}
 	p.attempt(ctx, "settle deltas", s, uint64(uid), func(ctx context.Context) error { return s.Log.Settle(ctx, uid, ref) })

@@ -78,7 +78,7 @@ func (w *Worker) trim(ctx context.Context, st *meta.State, streams []*meta.Strea
 		}
 		for _, s := range w.cfg.Shards {
 			to, why := trimTo(stream, s.Log, claims[s.ID], total, time.Now())
-			if why == 0 {
+			if why == 0 || !s.Log.IsLeader() {
 				continue
 			}
 			w.publisher.attempt(ctx, "trim stream", s, uint64(stream.ID), func(ctx context.Context) error {

@@ -19,6 +19,7 @@ import (
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/checkpoint"
 	"github.com/weirdb/weir/dataflow/coordinator"
+	"github.com/weirdb/weir/dataflow/link"
 	"github.com/weirdb/weir/dataflow/plan"
 	"github.com/weirdb/weir/dataflow/state"
 	"github.com/weirdb/weir/dataflow/task"
@@ -37,10 +38,13 @@ type Shard struct {
 
 // Config describes a Worker.
 type Config struct {
+	Node    string   // this one's name, as owners have it
 	Shards  []*Shard // all shards of the group, by id
 	Meta    *meta.Log
 	Catalog *catalog.Catalog
 	Merge   MergePolicy
+	// Links connects runs with their parts on other nodes; nil in a group of one node.
+	Links *link.Hub
 	// Memory is the budget of all live tables; nil = they hold all their keys, whatever that takes.
 	Memory *state.Budget
 	// RetentionEvery is how often streams are looked at for rows to drop; default DefaultRetentionEvery.
@@ -85,8 +89,10 @@ type Running struct {
 	tables      map[tableRef]*state.Table
 	view        func(dataflow.ShardID, dataflow.CheckpointID) (*state.View, error)
 	onError     dataflow.OnError // what the tasks were started with
-	covered     coverage
+	covered     *Coverage
+	led         []*Shard // whose tasks run here
 	fillers     fillers
+	watch       sync.WaitGroup                             // ends with Run
 	end         func(dataflow.StreamShard) dataflow.Offset // where the rows end that the tasks read
 }
 
@@ -226,7 +232,7 @@ func (w *Worker) Live(uid dataflow.PipelineUID) *Running {
 	}
 }
 
-// Start starts all tasks of an incarnation from its base (P4). step is called with what the tasks report, until another
+// Start starts the tasks of an incarnation whose shards this node owns in it, from its base (P4). step is called with what the tasks report, until another
 // coordinator attaches; it must not block. Start returns when the tasks run.
 func (w *Worker) Start(ctx context.Context, uid dataflow.PipelineUID, inc dataflow.Incarnation, base *dataflow.CheckpointCommit, step func(coordinator.Event)) error {
 	w.cfg.Phases.Enter(phase.Recover)
@@ -245,9 +251,10 @@ func (w *Worker) Start(ctx context.Context, uid dataflow.PipelineUID, inc datafl
 		view: func(shard dataflow.ShardID, cut dataflow.CheckpointID) (*state.View, error) {
 			return w.cfg.Shards[shard].Replica.View(uid, cut)
 		}}
-	run.covered.mu.known = base.Positions
+	run.covered = NewCoverage(run, base.Positions)
+	run.led = w.owned(p)
 	for _, stage := range prog.Plan.Stages {
-		for _, s := range w.cfg.Shards {
+		for _, s := range run.led {
 			run.tables[tableRef{stage.ID, s.ID}] = state.NewTable(task.Shape(stage), w.cfg.Memory)
 		}
 	}
@@ -271,11 +278,11 @@ func (w *Worker) Start(ctx context.Context, uid dataflow.PipelineUID, inc datafl
 			w.report(uid, coordinator.Ack{Incarnation: a.Incarnation, Checkpoint: a.ID, Shard: a.Shard, Seq: a.Seq, Digest: a.Digest,
 				Index: a.Index, Skipped: a.Skipped, Positions: a.Positions})
 		},
-		Failed: func(err error) { w.report(uid, w.failure(inc, err)) },
+		Failed: func(err error) { w.failed(uid, run, err) },
 		Phases: w.cfg.Phases,
 		Logger: w.cfg.Logger,
 	}
-	for _, s := range w.cfg.Shards {
+	for _, s := range run.led {
 		cfg.Local = append(cfg.Local, s.ID)
 		c := base.Shard(s.ID)
 		cfg.Bases[s.ID] = checkpoint.Base{Index: c.Index}
@@ -284,9 +291,17 @@ func (w *Worker) Start(ctx context.Context, uid dataflow.PipelineUID, inc datafl
 	for _, row := range p.Skip {
 		cfg.SkipRows[row] = struct{}{}
 	}
+	if w.cfg.Links != nil && len(run.led) < len(w.cfg.Shards) {
+		cfg.Links = w.cfg.Links.Links(linked(p, prog.Plan))
+	}
 	run.fillOn(large, w.cfg.Logger.With("pipeline", p.Name))
 	if err = run.awaitFilling(ctx); err == nil {
 		run.Run, err = task.Start(cfg)
+	}
+	if err == nil {
+		if err = run.Run.Linked(ctx); err != nil {
+			run.Run.Stop()
+		}
 	}
 	if err != nil {
 		run.stopFilling()
@@ -297,9 +312,72 @@ func (w *Worker) Start(ctx context.Context, uid dataflow.PipelineUID, inc datafl
 		run.stop()
 		return stale(uid, inc)
 	}
+	run.watch.Go(func() { w.watchLead(uid, run) })
 	w.cfg.Logger.Info("pipeline runs", "pipeline", p.Name, "incarnation", inc, "base", base.ID, "keys", keys, "took", time.Since(began))
 	return nil
 }
+
+// linked describes a run to the other nodes that it is spread over.
+func linked(p *meta.Pipeline, pl *plan.Plan) link.Run {
+	r := link.Run{Pipeline: p.UID, Incarnation: p.Incarnation, Owners: make([]string, len(p.Owners)), Program: fmt.Sprint(plan.Fingerprint(pl), " ", p.Options.OnError)}
+	for _, o := range p.Owners {
+		r.Owners[o.Shard] = o.Node
+	}
+	return r
+}
+
+// owned returns the shards whose tasks run here in the pipeline's incarnation. One that names no owners runs on the only
+// node there is.
+func (w *Worker) owned(p *meta.Pipeline) []*Shard {
+	if len(p.Owners) == 0 {
+		return w.cfg.Shards
+	}
+	var led []*Shard
+	for _, o := range p.Owners {
+		if o.Node == w.cfg.Node {
+			led = append(led, w.cfg.Shards[o.Shard])
+		}
+	}
+	return led
+}
+
+// leads reports whether this node still leads the logs of all shards of the run.
+func (r *Running) leads() bool {
+	for _, s := range r.led {
+		if !s.Log.IsLeader() {
+			return false
+		}
+	}
+	return true
+}
+
+// watchLead reports the run as failed when this node ceases to lead one of its shards: nothing that the run does there counts
+// any more (P2). It returns when the run has ended.
+func (w *Worker) watchLead(uid dataflow.PipelineUID, r *Running) {
+	var g errgroup.Group
+	for _, s := range r.led {
+		g.Go(func() error {
+			for {
+				changed := s.Log.LeaderChanged()
+				if !s.Log.IsLeader() {
+					w.report(uid, coordinator.TaskFailed{Incarnation: r.Incarnation, Failure: dataflow.PipelineFailure{
+						Reason: dataflow.ReasonPipelineRecovering, Incarnation: r.Incarnation,
+						Message: fmt.Sprintf("node %s does not lead shard %d any more", w.cfg.Node, s.ID)}})
+					return nil
+				}
+				select {
+				case <-changed:
+				case <-r.Run.Done():
+					return nil
+				}
+			}
+		})
+	}
+	_ = g.Wait() // its functions return nil
+}
+
+// Stale says that an incarnation is not the pipeline's any more.
+func Stale(uid dataflow.PipelineUID, inc dataflow.Incarnation) error { return stale(uid, inc) }
 
 func stale(uid dataflow.PipelineUID, inc dataflow.Incarnation) error {
 	return fmt.Errorf("start incarnation %d of pipeline %d: %w", inc, uid, meta.ErrStaleIncarnation)
@@ -336,7 +414,7 @@ func (w *Worker) Attach(uid dataflow.PipelineUID, step func(coordinator.Event)) 
 	w.mu.steps[uid] = step
 	w.mu.Unlock()
 	r, p := w.Live(uid), w.cfg.Meta.State().Pipelines[uid]
-	if r == nil || p == nil || p.Options.OnError != r.onError {
+	if r == nil || p == nil || p.Options.OnError != r.onError || !r.leads() {
 		return 0
 	}
 	return r.Incarnation
@@ -375,6 +453,24 @@ func (w *Worker) startOf(base *dataflow.CheckpointCommit, streams map[string]dat
 		}
 	}
 	return start
+}
+
+// elsewhere is how long the report waits that a run ended because it did on another node: that node's own says why, and
+// whether a restart helps, and is to come first.
+const elsewhere = 250 * time.Millisecond
+
+// failed reports the end of a run.
+func (w *Worker) failed(uid dataflow.PipelineUID, r *Running, err error) {
+	ev := w.failure(r.Incarnation, err)
+	var lost *link.LostError
+	if !errors.As(err, &lost) || !lost.Ended {
+		w.report(uid, ev)
+		return
+	}
+	r.watch.Go(func() {
+		time.Sleep(elsewhere)
+		w.report(uid, ev)
+	})
 }
 
 // failure turns the end of a run into the coordinator's event. What fails again at every try, such as a row that an
@@ -437,6 +533,9 @@ func (w *Worker) forget(st *meta.State) {
 		if st.PipelineDeleted(uid) && w.mu.runs[uid] == nil {
 			delete(w.mu.fences, uid)
 			delete(w.mu.steps, uid)
+			if w.cfg.Links != nil {
+				w.cfg.Links.Forget(uid)
+			}
 		}
 	}
 }
