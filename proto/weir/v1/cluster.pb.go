@@ -63,14 +63,16 @@ type GetStatusResponse struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ClusterId string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	// The node that answers.
-	Node          string                 `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
-	Shards        uint32                 `protobuf:"varint,3,opt,name=shards,proto3" json:"shards,omitempty"`
-	Meta          *RaftLog               `protobuf:"bytes,4,opt,name=meta,proto3" json:"meta,omitempty"`
-	ShardLogs     []*RaftLog             `protobuf:"bytes,5,rep,name=shard_logs,json=shardLogs,proto3" json:"shard_logs,omitempty"`
-	StartedAt     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
-	Pipelines     uint32                 `protobuf:"varint,7,opt,name=pipelines,proto3" json:"pipelines,omitempty"`
-	Streams       uint32                 `protobuf:"varint,8,opt,name=streams,proto3" json:"streams,omitempty"`
-	Version       string                 `protobuf:"bytes,9,opt,name=version,proto3" json:"version,omitempty"`
+	Node      string                 `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	Shards    uint32                 `protobuf:"varint,3,opt,name=shards,proto3" json:"shards,omitempty"`
+	Meta      *RaftLog               `protobuf:"bytes,4,opt,name=meta,proto3" json:"meta,omitempty"`
+	ShardLogs []*RaftLog             `protobuf:"bytes,5,rep,name=shard_logs,json=shardLogs,proto3" json:"shard_logs,omitempty"`
+	StartedAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	Pipelines uint32                 `protobuf:"varint,7,opt,name=pipelines,proto3" json:"pipelines,omitempty"`
+	Streams   uint32                 `protobuf:"varint,8,opt,name=streams,proto3" json:"streams,omitempty"`
+	Version   string                 `protobuf:"bytes,9,opt,name=version,proto3" json:"version,omitempty"`
+	// All nodes of the group, by name; none in a group of one.
+	Nodes         []*NodeStatus `protobuf:"bytes,10,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -166,6 +168,13 @@ func (x *GetStatusResponse) GetVersion() string {
 		return x.Version
 	}
 	return ""
+}
+
+func (x *GetStatusResponse) GetNodes() []*NodeStatus {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
 }
 
 // RaftLog is the state of one Raft group as this node sees it.
@@ -369,12 +378,887 @@ func (x *GetVersionResponse) GetApi() string {
 	return ""
 }
 
+// NodeStatus is the state of one node of the group.
+type NodeStatus struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// joining, active, drained, leaving or gone.
+	State string `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
+	// Whether it has answered, and why not.
+	Reachable bool                   `protobuf:"varint,3,opt,name=reachable,proto3" json:"reachable,omitempty"`
+	Problem   string                 `protobuf:"bytes,4,opt,name=problem,proto3" json:"problem,omitempty"`
+	Version   string                 `protobuf:"bytes,5,opt,name=version,proto3" json:"version,omitempty"`
+	StartedAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	PeerAddr  string                 `protobuf:"bytes,7,opt,name=peer_addr,json=peerAddr,proto3" json:"peer_addr,omitempty"`
+	GrpcAddr  string                 `protobuf:"bytes,8,opt,name=grpc_addr,json=grpcAddr,proto3" json:"grpc_addr,omitempty"`
+	HttpAddr  string                 `protobuf:"bytes,9,opt,name=http_addr,json=httpAddr,proto3" json:"http_addr,omitempty"`
+	Meta      *RaftLog               `protobuf:"bytes,10,opt,name=meta,proto3" json:"meta,omitempty"`
+	ShardLogs []*RaftLog             `protobuf:"bytes,11,rep,name=shard_logs,json=shardLogs,proto3" json:"shard_logs,omitempty"`
+	// The newest cut that it serves of each pipeline.
+	Cuts []*NodeCut `protobuf:"bytes,12,rep,name=cuts,proto3" json:"cuts,omitempty"`
+	// Free on the disk that holds its data, and how much must be for it to take rows; 0 = it does not tell.
+	DiskFreeBytes   uint64 `protobuf:"varint,13,opt,name=disk_free_bytes,json=diskFreeBytes,proto3" json:"disk_free_bytes,omitempty"`
+	DiskNeededBytes uint64 `protobuf:"varint,14,opt,name=disk_needed_bytes,json=diskNeededBytes,proto3" json:"disk_needed_bytes,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *NodeStatus) Reset() {
+	*x = NodeStatus{}
+	mi := &file_weir_v1_cluster_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeStatus) ProtoMessage() {}
+
+func (x *NodeStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_cluster_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
+func (*NodeStatus) Descriptor() ([]byte, []int) {
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *NodeStatus) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *NodeStatus) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *NodeStatus) GetReachable() bool {
+	if x != nil {
+		return x.Reachable
+	}
+	return false
+}
+
+func (x *NodeStatus) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
+func (x *NodeStatus) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *NodeStatus) GetStartedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StartedAt
+	}
+	return nil
+}
+
+func (x *NodeStatus) GetPeerAddr() string {
+	if x != nil {
+		return x.PeerAddr
+	}
+	return ""
+}
+
+func (x *NodeStatus) GetGrpcAddr() string {
+	if x != nil {
+		return x.GrpcAddr
+	}
+	return ""
+}
+
+func (x *NodeStatus) GetHttpAddr() string {
+	if x != nil {
+		return x.HttpAddr
+	}
+	return ""
+}
+
+func (x *NodeStatus) GetMeta() *RaftLog {
+	if x != nil {
+		return x.Meta
+	}
+	return nil
+}
+
+func (x *NodeStatus) GetShardLogs() []*RaftLog {
+	if x != nil {
+		return x.ShardLogs
+	}
+	return nil
+}
+
+func (x *NodeStatus) GetCuts() []*NodeCut {
+	if x != nil {
+		return x.Cuts
+	}
+	return nil
+}
+
+func (x *NodeStatus) GetDiskFreeBytes() uint64 {
+	if x != nil {
+		return x.DiskFreeBytes
+	}
+	return 0
+}
+
+func (x *NodeStatus) GetDiskNeededBytes() uint64 {
+	if x != nil {
+		return x.DiskNeededBytes
+	}
+	return 0
+}
+
+// NodeCut is the newest cut of a pipeline that a node serves for all shards.
+type NodeCut struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pipeline      string                 `protobuf:"bytes,1,opt,name=pipeline,proto3" json:"pipeline,omitempty"`
+	Checkpoint    uint64                 `protobuf:"varint,2,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeCut) Reset() {
+	*x = NodeCut{}
+	mi := &file_weir_v1_cluster_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeCut) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeCut) ProtoMessage() {}
+
+func (x *NodeCut) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_cluster_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeCut.ProtoReflect.Descriptor instead.
+func (*NodeCut) Descriptor() ([]byte, []int) {
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *NodeCut) GetPipeline() string {
+	if x != nil {
+		return x.Pipeline
+	}
+	return ""
+}
+
+func (x *NodeCut) GetCheckpoint() uint64 {
+	if x != nil {
+		return x.Checkpoint
+	}
+	return 0
+}
+
+// AddNodeRequest says where the node listens for peers.
+type AddNodeRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	PeerAddr string                 `protobuf:"bytes,1,opt,name=peer_addr,json=peerAddr,proto3" json:"peer_addr,omitempty"`
+	// The node's name, if it is to be checked.
+	Node          string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddNodeRequest) Reset() {
+	*x = AddNodeRequest{}
+	mi := &file_weir_v1_cluster_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddNodeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddNodeRequest) ProtoMessage() {}
+
+func (x *AddNodeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_cluster_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddNodeRequest.ProtoReflect.Descriptor instead.
+func (*AddNodeRequest) Descriptor() ([]byte, []int) {
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *AddNodeRequest) GetPeerAddr() string {
+	if x != nil {
+		return x.PeerAddr
+	}
+	return ""
+}
+
+func (x *AddNodeRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+// AddNodeResponse shows the node as it joins.
+type AddNodeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          *NodeStatus            `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddNodeResponse) Reset() {
+	*x = AddNodeResponse{}
+	mi := &file_weir_v1_cluster_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddNodeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddNodeResponse) ProtoMessage() {}
+
+func (x *AddNodeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_cluster_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddNodeResponse.ProtoReflect.Descriptor instead.
+func (*AddNodeResponse) Descriptor() ([]byte, []int) {
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *AddNodeResponse) GetNode() *NodeStatus {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
+// RemoveNodeRequest names a node.
+type RemoveNodeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveNodeRequest) Reset() {
+	*x = RemoveNodeRequest{}
+	mi := &file_weir_v1_cluster_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveNodeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveNodeRequest) ProtoMessage() {}
+
+func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_cluster_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveNodeRequest.ProtoReflect.Descriptor instead.
+func (*RemoveNodeRequest) Descriptor() ([]byte, []int) {
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *RemoveNodeRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+// RemoveNodeResponse shows the node as it leaves.
+type RemoveNodeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          *NodeStatus            `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveNodeResponse) Reset() {
+	*x = RemoveNodeResponse{}
+	mi := &file_weir_v1_cluster_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveNodeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveNodeResponse) ProtoMessage() {}
+
+func (x *RemoveNodeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_cluster_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveNodeResponse.ProtoReflect.Descriptor instead.
+func (*RemoveNodeResponse) Descriptor() ([]byte, []int) {
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *RemoveNodeResponse) GetNode() *NodeStatus {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
+// DrainNodeRequest names a node.
+type DrainNodeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// Let it lead again.
+	Undo          bool `protobuf:"varint,2,opt,name=undo,proto3" json:"undo,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainNodeRequest) Reset() {
+	*x = DrainNodeRequest{}
+	mi := &file_weir_v1_cluster_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainNodeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainNodeRequest) ProtoMessage() {}
+
+func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_cluster_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
+func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *DrainNodeRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *DrainNodeRequest) GetUndo() bool {
+	if x != nil {
+		return x.Undo
+	}
+	return false
+}
+
+// DrainNodeResponse shows the node.
+type DrainNodeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          *NodeStatus            `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainNodeResponse) Reset() {
+	*x = DrainNodeResponse{}
+	mi := &file_weir_v1_cluster_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainNodeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainNodeResponse) ProtoMessage() {}
+
+func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_cluster_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainNodeResponse.ProtoReflect.Descriptor instead.
+func (*DrainNodeResponse) Descriptor() ([]byte, []int) {
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *DrainNodeResponse) GetNode() *NodeStatus {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
+// RebalanceRequest is empty.
+type RebalanceRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RebalanceRequest) Reset() {
+	*x = RebalanceRequest{}
+	mi := &file_weir_v1_cluster_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RebalanceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RebalanceRequest) ProtoMessage() {}
+
+func (x *RebalanceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_cluster_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RebalanceRequest.ProtoReflect.Descriptor instead.
+func (*RebalanceRequest) Descriptor() ([]byte, []int) {
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{13}
+}
+
+// RebalanceResponse says what was moved.
+type RebalanceResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Moves         []*Move                `protobuf:"bytes,1,rep,name=moves,proto3" json:"moves,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RebalanceResponse) Reset() {
+	*x = RebalanceResponse{}
+	mi := &file_weir_v1_cluster_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RebalanceResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RebalanceResponse) ProtoMessage() {}
+
+func (x *RebalanceResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_cluster_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RebalanceResponse.ProtoReflect.Descriptor instead.
+func (*RebalanceResponse) Descriptor() ([]byte, []int) {
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *RebalanceResponse) GetMoves() []*Move {
+	if x != nil {
+		return x.Moves
+	}
+	return nil
+}
+
+// Move is a shard whose lead was moved.
+type Move struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Shard         uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
+	From          string                 `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
+	To            string                 `protobuf:"bytes,3,opt,name=to,proto3" json:"to,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Move) Reset() {
+	*x = Move{}
+	mi := &file_weir_v1_cluster_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Move) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Move) ProtoMessage() {}
+
+func (x *Move) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_cluster_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Move.ProtoReflect.Descriptor instead.
+func (*Move) Descriptor() ([]byte, []int) {
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Move) GetShard() uint32 {
+	if x != nil {
+		return x.Shard
+	}
+	return 0
+}
+
+func (x *Move) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *Move) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+// VerifyClusterRequest names pipelines; none = all.
+type VerifyClusterRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pipelines     []string               `protobuf:"bytes,1,rep,name=pipelines,proto3" json:"pipelines,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VerifyClusterRequest) Reset() {
+	*x = VerifyClusterRequest{}
+	mi := &file_weir_v1_cluster_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VerifyClusterRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VerifyClusterRequest) ProtoMessage() {}
+
+func (x *VerifyClusterRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_cluster_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VerifyClusterRequest.ProtoReflect.Descriptor instead.
+func (*VerifyClusterRequest) Descriptor() ([]byte, []int) {
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *VerifyClusterRequest) GetPipelines() []string {
+	if x != nil {
+		return x.Pipelines
+	}
+	return nil
+}
+
+// VerifyClusterResponse has one entry per pipeline and shard.
+type VerifyClusterResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Verified      []*Verified            `protobuf:"bytes,1,rep,name=verified,proto3" json:"verified,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VerifyClusterResponse) Reset() {
+	*x = VerifyClusterResponse{}
+	mi := &file_weir_v1_cluster_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VerifyClusterResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VerifyClusterResponse) ProtoMessage() {}
+
+func (x *VerifyClusterResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_cluster_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VerifyClusterResponse.ProtoReflect.Descriptor instead.
+func (*VerifyClusterResponse) Descriptor() ([]byte, []int) {
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *VerifyClusterResponse) GetVerified() []*Verified {
+	if x != nil {
+		return x.Verified
+	}
+	return nil
+}
+
+// Verified is what the nodes hold of a pipeline on a shard at one cut.
+type Verified struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Pipeline   string                 `protobuf:"bytes,1,opt,name=pipeline,proto3" json:"pipeline,omitempty"`
+	Shard      uint32                 `protobuf:"varint,2,opt,name=shard,proto3" json:"shard,omitempty"`
+	Checkpoint uint64                 `protobuf:"varint,3,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	// All nodes that answered hold the same.
+	Equal         bool       `protobuf:"varint,4,opt,name=equal,proto3" json:"equal,omitempty"`
+	Replicas      []*Replica `protobuf:"bytes,5,rep,name=replicas,proto3" json:"replicas,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Verified) Reset() {
+	*x = Verified{}
+	mi := &file_weir_v1_cluster_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Verified) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Verified) ProtoMessage() {}
+
+func (x *Verified) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_cluster_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Verified.ProtoReflect.Descriptor instead.
+func (*Verified) Descriptor() ([]byte, []int) {
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *Verified) GetPipeline() string {
+	if x != nil {
+		return x.Pipeline
+	}
+	return ""
+}
+
+func (x *Verified) GetShard() uint32 {
+	if x != nil {
+		return x.Shard
+	}
+	return 0
+}
+
+func (x *Verified) GetCheckpoint() uint64 {
+	if x != nil {
+		return x.Checkpoint
+	}
+	return 0
+}
+
+func (x *Verified) GetEqual() bool {
+	if x != nil {
+		return x.Equal
+	}
+	return false
+}
+
+func (x *Verified) GetReplicas() []*Replica {
+	if x != nil {
+		return x.Replicas
+	}
+	return nil
+}
+
+// Replica is what one node holds.
+type Replica struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Node   string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Digest uint64                 `protobuf:"fixed64,2,opt,name=digest,proto3" json:"digest,omitempty"`
+	Keys   uint64                 `protobuf:"varint,3,opt,name=keys,proto3" json:"keys,omitempty"`
+	// Why it has not answered.
+	Problem       string `protobuf:"bytes,4,opt,name=problem,proto3" json:"problem,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Replica) Reset() {
+	*x = Replica{}
+	mi := &file_weir_v1_cluster_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Replica) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Replica) ProtoMessage() {}
+
+func (x *Replica) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_cluster_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Replica.ProtoReflect.Descriptor instead.
+func (*Replica) Descriptor() ([]byte, []int) {
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *Replica) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *Replica) GetDigest() uint64 {
+	if x != nil {
+		return x.Digest
+	}
+	return 0
+}
+
+func (x *Replica) GetKeys() uint64 {
+	if x != nil {
+		return x.Keys
+	}
+	return 0
+}
+
+func (x *Replica) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
 var File_weir_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_weir_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"\x15weir/v1/cluster.proto\x12\aweir.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x12\n" +
-	"\x10GetStatusRequest\"\xc2\x02\n" +
+	"\x10GetStatusRequest\"\xed\x02\n" +
 	"\x11GetStatusResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x12\n" +
@@ -387,7 +1271,9 @@ const file_weir_v1_cluster_proto_rawDesc = "" +
 	"started_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12\x1c\n" +
 	"\tpipelines\x18\a \x01(\rR\tpipelines\x12\x18\n" +
 	"\astreams\x18\b \x01(\rR\astreams\x12\x18\n" +
-	"\aversion\x18\t \x01(\tR\aversion\"\xca\x01\n" +
+	"\aversion\x18\t \x01(\tR\aversion\x12)\n" +
+	"\x05nodes\x18\n" +
+	" \x03(\v2\x13.weir.v1.NodeStatusR\x05nodes\"\xca\x01\n" +
 	"\aRaftLog\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x12\n" +
@@ -403,9 +1289,77 @@ const file_weir_v1_cluster_proto_rawDesc = "" +
 	"\x06commit\x18\x02 \x01(\tR\x06commit\x12\x1d\n" +
 	"\n" +
 	"go_version\x18\x03 \x01(\tR\tgoVersion\x12\x10\n" +
-	"\x03api\x18\x04 \x01(\tR\x03api2\xc5\x01\n" +
+	"\x03api\x18\x04 \x01(\tR\x03api\"\xeb\x03\n" +
+	"\n" +
+	"NodeStatus\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
+	"\x05state\x18\x02 \x01(\tR\x05state\x12\x1c\n" +
+	"\treachable\x18\x03 \x01(\bR\treachable\x12\x18\n" +
+	"\aproblem\x18\x04 \x01(\tR\aproblem\x12\x18\n" +
+	"\aversion\x18\x05 \x01(\tR\aversion\x129\n" +
+	"\n" +
+	"started_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12\x1b\n" +
+	"\tpeer_addr\x18\a \x01(\tR\bpeerAddr\x12\x1b\n" +
+	"\tgrpc_addr\x18\b \x01(\tR\bgrpcAddr\x12\x1b\n" +
+	"\thttp_addr\x18\t \x01(\tR\bhttpAddr\x12$\n" +
+	"\x04meta\x18\n" +
+	" \x01(\v2\x10.weir.v1.RaftLogR\x04meta\x12/\n" +
+	"\n" +
+	"shard_logs\x18\v \x03(\v2\x10.weir.v1.RaftLogR\tshardLogs\x12$\n" +
+	"\x04cuts\x18\f \x03(\v2\x10.weir.v1.NodeCutR\x04cuts\x12&\n" +
+	"\x0fdisk_free_bytes\x18\r \x01(\x04R\rdiskFreeBytes\x12*\n" +
+	"\x11disk_needed_bytes\x18\x0e \x01(\x04R\x0fdiskNeededBytes\"E\n" +
+	"\aNodeCut\x12\x1a\n" +
+	"\bpipeline\x18\x01 \x01(\tR\bpipeline\x12\x1e\n" +
+	"\n" +
+	"checkpoint\x18\x02 \x01(\x04R\n" +
+	"checkpoint\"A\n" +
+	"\x0eAddNodeRequest\x12\x1b\n" +
+	"\tpeer_addr\x18\x01 \x01(\tR\bpeerAddr\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\":\n" +
+	"\x0fAddNodeResponse\x12'\n" +
+	"\x04node\x18\x01 \x01(\v2\x13.weir.v1.NodeStatusR\x04node\"'\n" +
+	"\x11RemoveNodeRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\"=\n" +
+	"\x12RemoveNodeResponse\x12'\n" +
+	"\x04node\x18\x01 \x01(\v2\x13.weir.v1.NodeStatusR\x04node\":\n" +
+	"\x10DrainNodeRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
+	"\x04undo\x18\x02 \x01(\bR\x04undo\"<\n" +
+	"\x11DrainNodeResponse\x12'\n" +
+	"\x04node\x18\x01 \x01(\v2\x13.weir.v1.NodeStatusR\x04node\"\x12\n" +
+	"\x10RebalanceRequest\"8\n" +
+	"\x11RebalanceResponse\x12#\n" +
+	"\x05moves\x18\x01 \x03(\v2\r.weir.v1.MoveR\x05moves\"@\n" +
+	"\x04Move\x12\x14\n" +
+	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x12\n" +
+	"\x04from\x18\x02 \x01(\tR\x04from\x12\x0e\n" +
+	"\x02to\x18\x03 \x01(\tR\x02to\"4\n" +
+	"\x14VerifyClusterRequest\x12\x1c\n" +
+	"\tpipelines\x18\x01 \x03(\tR\tpipelines\"F\n" +
+	"\x15VerifyClusterResponse\x12-\n" +
+	"\bverified\x18\x01 \x03(\v2\x11.weir.v1.VerifiedR\bverified\"\xa0\x01\n" +
+	"\bVerified\x12\x1a\n" +
+	"\bpipeline\x18\x01 \x01(\tR\bpipeline\x12\x14\n" +
+	"\x05shard\x18\x02 \x01(\rR\x05shard\x12\x1e\n" +
+	"\n" +
+	"checkpoint\x18\x03 \x01(\x04R\n" +
+	"checkpoint\x12\x14\n" +
+	"\x05equal\x18\x04 \x01(\bR\x05equal\x12,\n" +
+	"\breplicas\x18\x05 \x03(\v2\x10.weir.v1.ReplicaR\breplicas\"c\n" +
+	"\aReplica\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
+	"\x06digest\x18\x02 \x01(\x06R\x06digest\x12\x12\n" +
+	"\x04keys\x18\x03 \x01(\x04R\x04keys\x12\x18\n" +
+	"\aproblem\x18\x04 \x01(\tR\aproblem2\xce\x05\n" +
 	"\x0eClusterService\x12W\n" +
 	"\tGetStatus\x12\x19.weir.v1.GetStatusRequest\x1a\x1a.weir.v1.GetStatusResponse\"\x13\x82\xd3\xe4\x93\x02\r\x12\v/v1/cluster\x12Z\n" +
+	"\aAddNode\x12\x17.weir.v1.AddNodeRequest\x1a\x18.weir.v1.AddNodeResponse\"\x1c\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/cluster/nodes\x12g\n" +
+	"\n" +
+	"RemoveNode\x12\x1a.weir.v1.RemoveNodeRequest\x1a\x1b.weir.v1.RemoveNodeResponse\" \x82\xd3\xe4\x93\x02\x1a*\x18/v1/cluster/nodes/{node}\x12m\n" +
+	"\tDrainNode\x12\x19.weir.v1.DrainNodeRequest\x1a\x1a.weir.v1.DrainNodeResponse\")\x82\xd3\xe4\x93\x02#:\x01*\"\x1e/v1/cluster/nodes/{node}:drain\x12d\n" +
+	"\tRebalance\x12\x19.weir.v1.RebalanceRequest\x1a\x1a.weir.v1.RebalanceResponse\" \x82\xd3\xe4\x93\x02\x1a:\x01*\"\x15/v1/cluster:rebalance\x12m\n" +
+	"\rVerifyCluster\x12\x1d.weir.v1.VerifyClusterRequest\x1a\x1e.weir.v1.VerifyClusterResponse\"\x1d\x82\xd3\xe4\x93\x02\x17:\x01*\"\x12/v1/cluster:verify\x12Z\n" +
 	"\n" +
 	"GetVersion\x12\x1a.weir.v1.GetVersionRequest\x1a\x1b.weir.v1.GetVersionResponse\"\x13\x82\xd3\xe4\x93\x02\r\x12\v/v1/versionB-Z+github.com/weirdb/weir/proto/weir/v1;weirv1b\x06proto3"
 
@@ -421,28 +1375,64 @@ func file_weir_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_weir_v1_cluster_proto_rawDescData
 }
 
-var file_weir_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_weir_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_weir_v1_cluster_proto_goTypes = []any{
 	(*GetStatusRequest)(nil),      // 0: weir.v1.GetStatusRequest
 	(*GetStatusResponse)(nil),     // 1: weir.v1.GetStatusResponse
 	(*RaftLog)(nil),               // 2: weir.v1.RaftLog
 	(*GetVersionRequest)(nil),     // 3: weir.v1.GetVersionRequest
 	(*GetVersionResponse)(nil),    // 4: weir.v1.GetVersionResponse
-	(*timestamppb.Timestamp)(nil), // 5: google.protobuf.Timestamp
+	(*NodeStatus)(nil),            // 5: weir.v1.NodeStatus
+	(*NodeCut)(nil),               // 6: weir.v1.NodeCut
+	(*AddNodeRequest)(nil),        // 7: weir.v1.AddNodeRequest
+	(*AddNodeResponse)(nil),       // 8: weir.v1.AddNodeResponse
+	(*RemoveNodeRequest)(nil),     // 9: weir.v1.RemoveNodeRequest
+	(*RemoveNodeResponse)(nil),    // 10: weir.v1.RemoveNodeResponse
+	(*DrainNodeRequest)(nil),      // 11: weir.v1.DrainNodeRequest
+	(*DrainNodeResponse)(nil),     // 12: weir.v1.DrainNodeResponse
+	(*RebalanceRequest)(nil),      // 13: weir.v1.RebalanceRequest
+	(*RebalanceResponse)(nil),     // 14: weir.v1.RebalanceResponse
+	(*Move)(nil),                  // 15: weir.v1.Move
+	(*VerifyClusterRequest)(nil),  // 16: weir.v1.VerifyClusterRequest
+	(*VerifyClusterResponse)(nil), // 17: weir.v1.VerifyClusterResponse
+	(*Verified)(nil),              // 18: weir.v1.Verified
+	(*Replica)(nil),               // 19: weir.v1.Replica
+	(*timestamppb.Timestamp)(nil), // 20: google.protobuf.Timestamp
 }
 var file_weir_v1_cluster_proto_depIdxs = []int32{
-	2, // 0: weir.v1.GetStatusResponse.meta:type_name -> weir.v1.RaftLog
-	2, // 1: weir.v1.GetStatusResponse.shard_logs:type_name -> weir.v1.RaftLog
-	5, // 2: weir.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
-	0, // 3: weir.v1.ClusterService.GetStatus:input_type -> weir.v1.GetStatusRequest
-	3, // 4: weir.v1.ClusterService.GetVersion:input_type -> weir.v1.GetVersionRequest
-	1, // 5: weir.v1.ClusterService.GetStatus:output_type -> weir.v1.GetStatusResponse
-	4, // 6: weir.v1.ClusterService.GetVersion:output_type -> weir.v1.GetVersionResponse
-	5, // [5:7] is the sub-list for method output_type
-	3, // [3:5] is the sub-list for method input_type
-	3, // [3:3] is the sub-list for extension type_name
-	3, // [3:3] is the sub-list for extension extendee
-	0, // [0:3] is the sub-list for field type_name
+	2,  // 0: weir.v1.GetStatusResponse.meta:type_name -> weir.v1.RaftLog
+	2,  // 1: weir.v1.GetStatusResponse.shard_logs:type_name -> weir.v1.RaftLog
+	20, // 2: weir.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
+	5,  // 3: weir.v1.GetStatusResponse.nodes:type_name -> weir.v1.NodeStatus
+	20, // 4: weir.v1.NodeStatus.started_at:type_name -> google.protobuf.Timestamp
+	2,  // 5: weir.v1.NodeStatus.meta:type_name -> weir.v1.RaftLog
+	2,  // 6: weir.v1.NodeStatus.shard_logs:type_name -> weir.v1.RaftLog
+	6,  // 7: weir.v1.NodeStatus.cuts:type_name -> weir.v1.NodeCut
+	5,  // 8: weir.v1.AddNodeResponse.node:type_name -> weir.v1.NodeStatus
+	5,  // 9: weir.v1.RemoveNodeResponse.node:type_name -> weir.v1.NodeStatus
+	5,  // 10: weir.v1.DrainNodeResponse.node:type_name -> weir.v1.NodeStatus
+	15, // 11: weir.v1.RebalanceResponse.moves:type_name -> weir.v1.Move
+	18, // 12: weir.v1.VerifyClusterResponse.verified:type_name -> weir.v1.Verified
+	19, // 13: weir.v1.Verified.replicas:type_name -> weir.v1.Replica
+	0,  // 14: weir.v1.ClusterService.GetStatus:input_type -> weir.v1.GetStatusRequest
+	7,  // 15: weir.v1.ClusterService.AddNode:input_type -> weir.v1.AddNodeRequest
+	9,  // 16: weir.v1.ClusterService.RemoveNode:input_type -> weir.v1.RemoveNodeRequest
+	11, // 17: weir.v1.ClusterService.DrainNode:input_type -> weir.v1.DrainNodeRequest
+	13, // 18: weir.v1.ClusterService.Rebalance:input_type -> weir.v1.RebalanceRequest
+	16, // 19: weir.v1.ClusterService.VerifyCluster:input_type -> weir.v1.VerifyClusterRequest
+	3,  // 20: weir.v1.ClusterService.GetVersion:input_type -> weir.v1.GetVersionRequest
+	1,  // 21: weir.v1.ClusterService.GetStatus:output_type -> weir.v1.GetStatusResponse
+	8,  // 22: weir.v1.ClusterService.AddNode:output_type -> weir.v1.AddNodeResponse
+	10, // 23: weir.v1.ClusterService.RemoveNode:output_type -> weir.v1.RemoveNodeResponse
+	12, // 24: weir.v1.ClusterService.DrainNode:output_type -> weir.v1.DrainNodeResponse
+	14, // 25: weir.v1.ClusterService.Rebalance:output_type -> weir.v1.RebalanceResponse
+	17, // 26: weir.v1.ClusterService.VerifyCluster:output_type -> weir.v1.VerifyClusterResponse
+	4,  // 27: weir.v1.ClusterService.GetVersion:output_type -> weir.v1.GetVersionResponse
+	21, // [21:28] is the sub-list for method output_type
+	14, // [14:21] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_weir_v1_cluster_proto_init() }
@@ -456,7 +1446,7 @@ func file_weir_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_v1_cluster_proto_rawDesc), len(file_weir_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   5,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

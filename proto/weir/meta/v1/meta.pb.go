@@ -24,6 +24,68 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type MemberState int32
+
+const (
+	MemberState_MEMBER_STATE_UNSPECIFIED MemberState = 0
+	// It is being brought up to date.
+	MemberState_MEMBER_STATE_JOINING MemberState = 1
+	MemberState_MEMBER_STATE_ACTIVE  MemberState = 2
+	// It leads nothing, if others can.
+	MemberState_MEMBER_STATE_DRAINED MemberState = 3
+	// It is being taken out of all logs.
+	MemberState_MEMBER_STATE_LEAVING MemberState = 4
+	// It has left. Its id is not given again.
+	MemberState_MEMBER_STATE_GONE MemberState = 5
+)
+
+// Enum value maps for MemberState.
+var (
+	MemberState_name = map[int32]string{
+		0: "MEMBER_STATE_UNSPECIFIED",
+		1: "MEMBER_STATE_JOINING",
+		2: "MEMBER_STATE_ACTIVE",
+		3: "MEMBER_STATE_DRAINED",
+		4: "MEMBER_STATE_LEAVING",
+		5: "MEMBER_STATE_GONE",
+	}
+	MemberState_value = map[string]int32{
+		"MEMBER_STATE_UNSPECIFIED": 0,
+		"MEMBER_STATE_JOINING":     1,
+		"MEMBER_STATE_ACTIVE":      2,
+		"MEMBER_STATE_DRAINED":     3,
+		"MEMBER_STATE_LEAVING":     4,
+		"MEMBER_STATE_GONE":        5,
+	}
+)
+
+func (x MemberState) Enum() *MemberState {
+	p := new(MemberState)
+	*p = x
+	return p
+}
+
+func (x MemberState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (MemberState) Descriptor() protoreflect.EnumDescriptor {
+	return file_weir_meta_v1_meta_proto_enumTypes[0].Descriptor()
+}
+
+func (MemberState) Type() protoreflect.EnumType {
+	return &file_weir_meta_v1_meta_proto_enumTypes[0]
+}
+
+func (x MemberState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use MemberState.Descriptor instead.
+func (MemberState) EnumDescriptor() ([]byte, []int) {
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{0}
+}
+
 type PipelineState int32
 
 const (
@@ -66,11 +128,11 @@ func (x PipelineState) String() string {
 }
 
 func (PipelineState) Descriptor() protoreflect.EnumDescriptor {
-	return file_weir_meta_v1_meta_proto_enumTypes[0].Descriptor()
+	return file_weir_meta_v1_meta_proto_enumTypes[1].Descriptor()
 }
 
 func (PipelineState) Type() protoreflect.EnumType {
-	return &file_weir_meta_v1_meta_proto_enumTypes[0]
+	return &file_weir_meta_v1_meta_proto_enumTypes[1]
 }
 
 func (x PipelineState) Number() protoreflect.EnumNumber {
@@ -79,7 +141,7 @@ func (x PipelineState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PipelineState.Descriptor instead.
 func (PipelineState) EnumDescriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{0}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{1}
 }
 
 type Guarantee int32
@@ -118,11 +180,11 @@ func (x Guarantee) String() string {
 }
 
 func (Guarantee) Descriptor() protoreflect.EnumDescriptor {
-	return file_weir_meta_v1_meta_proto_enumTypes[1].Descriptor()
+	return file_weir_meta_v1_meta_proto_enumTypes[2].Descriptor()
 }
 
 func (Guarantee) Type() protoreflect.EnumType {
-	return &file_weir_meta_v1_meta_proto_enumTypes[1]
+	return &file_weir_meta_v1_meta_proto_enumTypes[2]
 }
 
 func (x Guarantee) Number() protoreflect.EnumNumber {
@@ -131,7 +193,7 @@ func (x Guarantee) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Guarantee.Descriptor instead.
 func (Guarantee) EnumDescriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{1}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{2}
 }
 
 // Command is one entry of the meta log.
@@ -157,6 +219,8 @@ type Command struct {
 	//	*Command_ReleaseLease
 	//	*Command_OpenProducer
 	//	*Command_Expire
+	//	*Command_PutMember
+	//	*Command_SetMemberState
 	Command       isCommand_Command `protobuf_oneof:"command"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -350,6 +414,24 @@ func (x *Command) GetExpire() *Expire {
 	return nil
 }
 
+func (x *Command) GetPutMember() *PutMember {
+	if x != nil {
+		if x, ok := x.Command.(*Command_PutMember); ok {
+			return x.PutMember
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetSetMemberState() *SetMemberState {
+	if x != nil {
+		if x, ok := x.Command.(*Command_SetMemberState); ok {
+			return x.SetMemberState
+		}
+	}
+	return nil
+}
+
 type isCommand_Command interface {
 	isCommand_Command()
 }
@@ -418,6 +500,14 @@ type Command_Expire struct {
 	Expire *Expire `protobuf:"bytes,17,opt,name=expire,proto3,oneof"`
 }
 
+type Command_PutMember struct {
+	PutMember *PutMember `protobuf:"bytes,18,opt,name=put_member,json=putMember,proto3,oneof"`
+}
+
+type Command_SetMemberState struct {
+	SetMemberState *SetMemberState `protobuf:"bytes,19,opt,name=set_member_state,json=setMemberState,proto3,oneof"`
+}
+
 func (*Command_Bootstrap) isCommand_Command() {}
 
 func (*Command_CreateStream) isCommand_Command() {}
@@ -450,11 +540,17 @@ func (*Command_OpenProducer) isCommand_Command() {}
 
 func (*Command_Expire) isCommand_Command() {}
 
+func (*Command_PutMember) isCommand_Command() {}
+
+func (*Command_SetMemberState) isCommand_Command() {}
+
 // Bootstrap names the group and fixes its number of shards, once.
 type Bootstrap struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ClusterId     string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
-	Shards        uint32                 `protobuf:"varint,2,opt,name=shards,proto3" json:"shards,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	ClusterId string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	Shards    uint32                 `protobuf:"varint,2,opt,name=shards,proto3" json:"shards,omitempty"`
+	// The nodes that founded the group; none in a group of one node that no other can join.
+	Members       []*Member `protobuf:"bytes,3,rep,name=members,proto3" json:"members,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -503,6 +599,207 @@ func (x *Bootstrap) GetShards() uint32 {
 	return 0
 }
 
+func (x *Bootstrap) GetMembers() []*Member {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+// A node of the group.
+type Member struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// The identity of its data directory: a node that has lost its disk is another node.
+	DataId string `protobuf:"bytes,2,opt,name=data_id,json=dataId,proto3" json:"data_id,omitempty"`
+	// Where other nodes reach it.
+	PeerAddr string `protobuf:"bytes,3,opt,name=peer_addr,json=peerAddr,proto3" json:"peer_addr,omitempty"`
+	// Where clients reach it.
+	GrpcAddr string      `protobuf:"bytes,4,opt,name=grpc_addr,json=grpcAddr,proto3" json:"grpc_addr,omitempty"`
+	HttpAddr string      `protobuf:"bytes,5,opt,name=http_addr,json=httpAddr,proto3" json:"http_addr,omitempty"`
+	State    MemberState `protobuf:"varint,6,opt,name=state,proto3,enum=weir.meta.v1.MemberState" json:"state,omitempty"`
+	// Microseconds since 1970.
+	Since         int64 `protobuf:"varint,7,opt,name=since,proto3" json:"since,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Member) Reset() {
+	*x = Member{}
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Member) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Member) ProtoMessage() {}
+
+func (x *Member) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Member.ProtoReflect.Descriptor instead.
+func (*Member) Descriptor() ([]byte, []int) {
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Member) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Member) GetDataId() string {
+	if x != nil {
+		return x.DataId
+	}
+	return ""
+}
+
+func (x *Member) GetPeerAddr() string {
+	if x != nil {
+		return x.PeerAddr
+	}
+	return ""
+}
+
+func (x *Member) GetGrpcAddr() string {
+	if x != nil {
+		return x.GrpcAddr
+	}
+	return ""
+}
+
+func (x *Member) GetHttpAddr() string {
+	if x != nil {
+		return x.HttpAddr
+	}
+	return ""
+}
+
+func (x *Member) GetState() MemberState {
+	if x != nil {
+		return x.State
+	}
+	return MemberState_MEMBER_STATE_UNSPECIFIED
+}
+
+func (x *Member) GetSince() int64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
+}
+
+// Adds a node, or changes the addresses of one.
+type PutMember struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Member        *Member                `protobuf:"bytes,1,opt,name=member,proto3" json:"member,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutMember) Reset() {
+	*x = PutMember{}
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutMember) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutMember) ProtoMessage() {}
+
+func (x *PutMember) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutMember.ProtoReflect.Descriptor instead.
+func (*PutMember) Descriptor() ([]byte, []int) {
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *PutMember) GetMember() *Member {
+	if x != nil {
+		return x.Member
+	}
+	return nil
+}
+
+type SetMemberState struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	State         MemberState            `protobuf:"varint,2,opt,name=state,proto3,enum=weir.meta.v1.MemberState" json:"state,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetMemberState) Reset() {
+	*x = SetMemberState{}
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetMemberState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetMemberState) ProtoMessage() {}
+
+func (x *SetMemberState) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetMemberState.ProtoReflect.Descriptor instead.
+func (*SetMemberState) Descriptor() ([]byte, []int) {
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *SetMemberState) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *SetMemberState) GetState() MemberState {
+	if x != nil {
+		return x.State
+	}
+	return MemberState_MEMBER_STATE_UNSPECIFIED
+}
+
 type Column struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Name    string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -517,7 +814,7 @@ type Column struct {
 
 func (x *Column) Reset() {
 	*x = Column{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[2]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -529,7 +826,7 @@ func (x *Column) String() string {
 func (*Column) ProtoMessage() {}
 
 func (x *Column) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[2]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -542,7 +839,7 @@ func (x *Column) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Column.ProtoReflect.Descriptor instead.
 func (*Column) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{2}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Column) GetName() string {
@@ -590,7 +887,7 @@ type Option struct {
 
 func (x *Option) Reset() {
 	*x = Option{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[3]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -602,7 +899,7 @@ func (x *Option) String() string {
 func (*Option) ProtoMessage() {}
 
 func (x *Option) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[3]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -615,7 +912,7 @@ func (x *Option) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Option.ProtoReflect.Descriptor instead.
 func (*Option) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{3}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Option) GetName() string {
@@ -644,7 +941,7 @@ type StreamDefinition struct {
 
 func (x *StreamDefinition) Reset() {
 	*x = StreamDefinition{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[4]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -656,7 +953,7 @@ func (x *StreamDefinition) String() string {
 func (*StreamDefinition) ProtoMessage() {}
 
 func (x *StreamDefinition) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[4]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -669,7 +966,7 @@ func (x *StreamDefinition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamDefinition.ProtoReflect.Descriptor instead.
 func (*StreamDefinition) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{4}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *StreamDefinition) GetName() string {
@@ -709,7 +1006,7 @@ type CreateStream struct {
 
 func (x *CreateStream) Reset() {
 	*x = CreateStream{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[5]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -721,7 +1018,7 @@ func (x *CreateStream) String() string {
 func (*CreateStream) ProtoMessage() {}
 
 func (x *CreateStream) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[5]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -734,7 +1031,7 @@ func (x *CreateStream) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateStream.ProtoReflect.Descriptor instead.
 func (*CreateStream) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{5}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *CreateStream) GetDefinition() *StreamDefinition {
@@ -753,7 +1050,7 @@ type SealStream struct {
 
 func (x *SealStream) Reset() {
 	*x = SealStream{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[6]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -765,7 +1062,7 @@ func (x *SealStream) String() string {
 func (*SealStream) ProtoMessage() {}
 
 func (x *SealStream) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[6]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -778,7 +1075,7 @@ func (x *SealStream) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SealStream.ProtoReflect.Descriptor instead.
 func (*SealStream) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{6}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *SealStream) GetName() string {
@@ -797,7 +1094,7 @@ type DropStream struct {
 
 func (x *DropStream) Reset() {
 	*x = DropStream{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[7]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -809,7 +1106,7 @@ func (x *DropStream) String() string {
 func (*DropStream) ProtoMessage() {}
 
 func (x *DropStream) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[7]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -822,7 +1119,7 @@ func (x *DropStream) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropStream.ProtoReflect.Descriptor instead.
 func (*DropStream) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{7}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *DropStream) GetName() string {
@@ -843,7 +1140,7 @@ type Position struct {
 
 func (x *Position) Reset() {
 	*x = Position{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[8]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -855,7 +1152,7 @@ func (x *Position) String() string {
 func (*Position) ProtoMessage() {}
 
 func (x *Position) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[8]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -868,7 +1165,7 @@ func (x *Position) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Position.ProtoReflect.Descriptor instead.
 func (*Position) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{8}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Position) GetStream() uint64 {
@@ -903,7 +1200,7 @@ type ReadStream struct {
 
 func (x *ReadStream) Reset() {
 	*x = ReadStream{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[9]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -915,7 +1212,7 @@ func (x *ReadStream) String() string {
 func (*ReadStream) ProtoMessage() {}
 
 func (x *ReadStream) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[9]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -928,7 +1225,7 @@ func (x *ReadStream) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadStream.ProtoReflect.Descriptor instead.
 func (*ReadStream) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{9}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ReadStream) GetName() string {
@@ -946,22 +1243,24 @@ func (x *ReadStream) GetId() uint64 {
 }
 
 type CreatePipeline struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Sql           string                 `protobuf:"bytes,2,opt,name=sql,proto3" json:"sql,omitempty"`
-	Fingerprint   string                 `protobuf:"bytes,3,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
-	Options       []*Option              `protobuf:"bytes,4,rep,name=options,proto3" json:"options,omitempty"`
-	Declared      []*StreamDefinition    `protobuf:"bytes,5,rep,name=declared,proto3" json:"declared,omitempty"`
-	Reads         []*ReadStream          `protobuf:"bytes,6,rep,name=reads,proto3" json:"reads,omitempty"`
-	Start         []*Position            `protobuf:"bytes,7,rep,name=start,proto3" json:"start,omitempty"`
-	DeployEnd     []*Position            `protobuf:"bytes,8,rep,name=deploy_end,json=deployEnd,proto3" json:"deploy_end,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Name        string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Sql         string                 `protobuf:"bytes,2,opt,name=sql,proto3" json:"sql,omitempty"`
+	Fingerprint string                 `protobuf:"bytes,3,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
+	Options     []*Option              `protobuf:"bytes,4,rep,name=options,proto3" json:"options,omitempty"`
+	Declared    []*StreamDefinition    `protobuf:"bytes,5,rep,name=declared,proto3" json:"declared,omitempty"`
+	Reads       []*ReadStream          `protobuf:"bytes,6,rep,name=reads,proto3" json:"reads,omitempty"`
+	Start       []*Position            `protobuf:"bytes,7,rep,name=start,proto3" json:"start,omitempty"`
+	DeployEnd   []*Position            `protobuf:"bytes,8,rep,name=deploy_end,json=deployEnd,proto3" json:"deploy_end,omitempty"`
+	// Of incarnation 1; none in a group of one node.
+	Owners        []*Owner `protobuf:"bytes,9,rep,name=owners,proto3" json:"owners,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CreatePipeline) Reset() {
 	*x = CreatePipeline{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[10]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -973,7 +1272,7 @@ func (x *CreatePipeline) String() string {
 func (*CreatePipeline) ProtoMessage() {}
 
 func (x *CreatePipeline) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[10]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -986,7 +1285,7 @@ func (x *CreatePipeline) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreatePipeline.ProtoReflect.Descriptor instead.
 func (*CreatePipeline) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{10}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CreatePipeline) GetName() string {
@@ -1045,6 +1344,13 @@ func (x *CreatePipeline) GetDeployEnd() []*Position {
 	return nil
 }
 
+func (x *CreatePipeline) GetOwners() []*Owner {
+	if x != nil {
+		return x.Owners
+	}
+	return nil
+}
+
 type DeletePipeline struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -1054,7 +1360,7 @@ type DeletePipeline struct {
 
 func (x *DeletePipeline) Reset() {
 	*x = DeletePipeline{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[11]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1066,7 +1372,7 @@ func (x *DeletePipeline) String() string {
 func (*DeletePipeline) ProtoMessage() {}
 
 func (x *DeletePipeline) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[11]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1079,7 +1385,7 @@ func (x *DeletePipeline) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePipeline.ProtoReflect.Descriptor instead.
 func (*DeletePipeline) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{11}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *DeletePipeline) GetName() string {
@@ -1099,7 +1405,7 @@ type SetOptions struct {
 
 func (x *SetOptions) Reset() {
 	*x = SetOptions{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[12]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1111,7 +1417,7 @@ func (x *SetOptions) String() string {
 func (*SetOptions) ProtoMessage() {}
 
 func (x *SetOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[12]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1124,7 +1430,7 @@ func (x *SetOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOptions.ProtoReflect.Descriptor instead.
 func (*SetOptions) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{12}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SetOptions) GetPipeline() uint64 {
@@ -1152,7 +1458,7 @@ type SourceRow struct {
 
 func (x *SourceRow) Reset() {
 	*x = SourceRow{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[13]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1164,7 +1470,7 @@ func (x *SourceRow) String() string {
 func (*SourceRow) ProtoMessage() {}
 
 func (x *SourceRow) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[13]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1177,7 +1483,7 @@ func (x *SourceRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceRow.ProtoReflect.Descriptor instead.
 func (*SourceRow) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{13}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SourceRow) GetStream() uint64 {
@@ -1218,7 +1524,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[14]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1230,7 +1536,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[14]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1243,7 +1549,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{14}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Failure) GetReason() string {
@@ -1325,7 +1631,7 @@ type SetPipelineState struct {
 
 func (x *SetPipelineState) Reset() {
 	*x = SetPipelineState{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[15]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1337,7 +1643,7 @@ func (x *SetPipelineState) String() string {
 func (*SetPipelineState) ProtoMessage() {}
 
 func (x *SetPipelineState) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[15]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1350,7 +1656,7 @@ func (x *SetPipelineState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPipelineState.ProtoReflect.Descriptor instead.
 func (*SetPipelineState) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{15}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SetPipelineState) GetPipeline() uint64 {
@@ -1400,7 +1706,7 @@ type ReserveAttempts struct {
 
 func (x *ReserveAttempts) Reset() {
 	*x = ReserveAttempts{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[16]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1412,7 +1718,7 @@ func (x *ReserveAttempts) String() string {
 func (*ReserveAttempts) ProtoMessage() {}
 
 func (x *ReserveAttempts) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[16]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1425,7 +1731,7 @@ func (x *ReserveAttempts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveAttempts.ProtoReflect.Descriptor instead.
 func (*ReserveAttempts) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{16}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReserveAttempts) GetPipeline() uint64 {
@@ -1460,7 +1766,7 @@ type Owner struct {
 
 func (x *Owner) Reset() {
 	*x = Owner{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[17]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1472,7 +1778,7 @@ func (x *Owner) String() string {
 func (*Owner) ProtoMessage() {}
 
 func (x *Owner) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[17]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1485,7 +1791,7 @@ func (x *Owner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Owner.ProtoReflect.Descriptor instead.
 func (*Owner) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{17}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Owner) GetShard() uint32 {
@@ -1522,7 +1828,7 @@ type BeginIncarnation struct {
 
 func (x *BeginIncarnation) Reset() {
 	*x = BeginIncarnation{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[18]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1534,7 +1840,7 @@ func (x *BeginIncarnation) String() string {
 func (*BeginIncarnation) ProtoMessage() {}
 
 func (x *BeginIncarnation) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[18]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1547,7 +1853,7 @@ func (x *BeginIncarnation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginIncarnation.ProtoReflect.Descriptor instead.
 func (*BeginIncarnation) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{18}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *BeginIncarnation) GetPipeline() uint64 {
@@ -1592,7 +1898,7 @@ type ShardCommit struct {
 
 func (x *ShardCommit) Reset() {
 	*x = ShardCommit{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[19]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1604,7 +1910,7 @@ func (x *ShardCommit) String() string {
 func (*ShardCommit) ProtoMessage() {}
 
 func (x *ShardCommit) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[19]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1617,7 +1923,7 @@ func (x *ShardCommit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardCommit.ProtoReflect.Descriptor instead.
 func (*ShardCommit) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{19}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ShardCommit) GetShard() uint32 {
@@ -1681,7 +1987,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[20]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1693,7 +1999,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[20]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1706,7 +2012,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{20}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Checkpoint) GetPipeline() uint64 {
@@ -1795,7 +2101,7 @@ type CommitCheckpoint struct {
 
 func (x *CommitCheckpoint) Reset() {
 	*x = CommitCheckpoint{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[21]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1807,7 +2113,7 @@ func (x *CommitCheckpoint) String() string {
 func (*CommitCheckpoint) ProtoMessage() {}
 
 func (x *CommitCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[21]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1820,7 +2126,7 @@ func (x *CommitCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitCheckpoint.ProtoReflect.Descriptor instead.
 func (*CommitCheckpoint) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{21}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CommitCheckpoint) GetCheckpoint() *Checkpoint {
@@ -1841,7 +2147,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[22]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1853,7 +2159,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[22]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1866,7 +2172,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{22}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Lease) GetPipeline() uint64 {
@@ -1901,7 +2207,7 @@ type RenewLease struct {
 
 func (x *RenewLease) Reset() {
 	*x = RenewLease{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[23]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1913,7 +2219,7 @@ func (x *RenewLease) String() string {
 func (*RenewLease) ProtoMessage() {}
 
 func (x *RenewLease) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[23]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1926,7 +2232,7 @@ func (x *RenewLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewLease.ProtoReflect.Descriptor instead.
 func (*RenewLease) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{23}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RenewLease) GetPipeline() uint64 {
@@ -1960,7 +2266,7 @@ type ReleaseLease struct {
 
 func (x *ReleaseLease) Reset() {
 	*x = ReleaseLease{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[24]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1972,7 +2278,7 @@ func (x *ReleaseLease) String() string {
 func (*ReleaseLease) ProtoMessage() {}
 
 func (x *ReleaseLease) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[24]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1985,7 +2291,7 @@ func (x *ReleaseLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseLease.ProtoReflect.Descriptor instead.
 func (*ReleaseLease) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{24}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ReleaseLease) GetPipeline() uint64 {
@@ -2013,7 +2319,7 @@ type OpenProducer struct {
 
 func (x *OpenProducer) Reset() {
 	*x = OpenProducer{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[25]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2025,7 +2331,7 @@ func (x *OpenProducer) String() string {
 func (*OpenProducer) ProtoMessage() {}
 
 func (x *OpenProducer) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[25]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2038,7 +2344,7 @@ func (x *OpenProducer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenProducer.ProtoReflect.Descriptor instead.
 func (*OpenProducer) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{25}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *OpenProducer) GetName() string {
@@ -2066,7 +2372,7 @@ type Expire struct {
 
 func (x *Expire) Reset() {
 	*x = Expire{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[26]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2078,7 +2384,7 @@ func (x *Expire) String() string {
 func (*Expire) ProtoMessage() {}
 
 func (x *Expire) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[26]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2091,7 +2397,7 @@ func (x *Expire) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Expire.ProtoReflect.Descriptor instead.
 func (*Expire) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{26}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Expire) GetProducersBefore() int64 {
@@ -2115,13 +2421,15 @@ type Snapshot struct {
 	Producers    []*Producer            `protobuf:"bytes,9,rep,name=producers,proto3" json:"producers,omitempty"`
 	// The largest epoch of a producer that was forgotten.
 	ForgottenEpoch uint64 `protobuf:"varint,10,opt,name=forgotten_epoch,json=forgottenEpoch,proto3" json:"forgotten_epoch,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Ascending by id.
+	Members       []*Member `protobuf:"bytes,11,rep,name=members,proto3" json:"members,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[27]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2133,7 +2441,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[27]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2146,7 +2454,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{27}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Snapshot) GetIndex() uint64 {
@@ -2219,6 +2527,13 @@ func (x *Snapshot) GetForgottenEpoch() uint64 {
 	return 0
 }
 
+func (x *Snapshot) GetMembers() []*Member {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
 type Stream struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -2231,7 +2546,7 @@ type Stream struct {
 
 func (x *Stream) Reset() {
 	*x = Stream{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[28]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2243,7 +2558,7 @@ func (x *Stream) String() string {
 func (*Stream) ProtoMessage() {}
 
 func (x *Stream) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[28]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2256,7 +2571,7 @@ func (x *Stream) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stream.ProtoReflect.Descriptor instead.
 func (*Stream) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{28}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Stream) GetId() uint64 {
@@ -2299,7 +2614,7 @@ type Producer struct {
 
 func (x *Producer) Reset() {
 	*x = Producer{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[29]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2311,7 +2626,7 @@ func (x *Producer) String() string {
 func (*Producer) ProtoMessage() {}
 
 func (x *Producer) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[29]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2324,7 +2639,7 @@ func (x *Producer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Producer.ProtoReflect.Descriptor instead.
 func (*Producer) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{29}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Producer) GetName() string {
@@ -2366,7 +2681,7 @@ type HeldLease struct {
 
 func (x *HeldLease) Reset() {
 	*x = HeldLease{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[30]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2378,7 +2693,7 @@ func (x *HeldLease) String() string {
 func (*HeldLease) ProtoMessage() {}
 
 func (x *HeldLease) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[30]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2391,7 +2706,7 @@ func (x *HeldLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldLease.ProtoReflect.Descriptor instead.
 func (*HeldLease) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{30}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *HeldLease) GetId() uint64 {
@@ -2448,7 +2763,7 @@ type Pipeline struct {
 
 func (x *Pipeline) Reset() {
 	*x = Pipeline{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[31]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2460,7 +2775,7 @@ func (x *Pipeline) String() string {
 func (*Pipeline) ProtoMessage() {}
 
 func (x *Pipeline) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[31]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2473,7 +2788,7 @@ func (x *Pipeline) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pipeline.ProtoReflect.Descriptor instead.
 func (*Pipeline) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{31}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Pipeline) GetUid() uint64 {
@@ -2655,7 +2970,7 @@ var File_weir_meta_v1_meta_proto protoreflect.FileDescriptor
 
 const file_weir_meta_v1_meta_proto_rawDesc = "" +
 	"\n" +
-	"\x17weir/meta/v1/meta.proto\x12\fweir.meta.v1\"\xc5\b\n" +
+	"\x17weir/meta/v1/meta.proto\x12\fweir.meta.v1\"\xc9\t\n" +
 	"\aCommand\x12\x10\n" +
 	"\x03now\x18\x01 \x01(\x03R\x03now\x127\n" +
 	"\tbootstrap\x18\x02 \x01(\v2\x17.weir.meta.v1.BootstrapH\x00R\tbootstrap\x12A\n" +
@@ -2678,12 +2993,29 @@ const file_weir_meta_v1_meta_proto_rawDesc = "" +
 	"renewLease\x12A\n" +
 	"\rrelease_lease\x18\x0f \x01(\v2\x1a.weir.meta.v1.ReleaseLeaseH\x00R\freleaseLease\x12A\n" +
 	"\ropen_producer\x18\x10 \x01(\v2\x1a.weir.meta.v1.OpenProducerH\x00R\fopenProducer\x12.\n" +
-	"\x06expire\x18\x11 \x01(\v2\x14.weir.meta.v1.ExpireH\x00R\x06expireB\t\n" +
-	"\acommand\"B\n" +
+	"\x06expire\x18\x11 \x01(\v2\x14.weir.meta.v1.ExpireH\x00R\x06expire\x128\n" +
+	"\n" +
+	"put_member\x18\x12 \x01(\v2\x17.weir.meta.v1.PutMemberH\x00R\tputMember\x12H\n" +
+	"\x10set_member_state\x18\x13 \x01(\v2\x1c.weir.meta.v1.SetMemberStateH\x00R\x0esetMemberStateB\t\n" +
+	"\acommand\"r\n" +
 	"\tBootstrap\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x16\n" +
-	"\x06shards\x18\x02 \x01(\rR\x06shards\"\x7f\n" +
+	"\x06shards\x18\x02 \x01(\rR\x06shards\x12.\n" +
+	"\amembers\x18\x03 \x03(\v2\x14.weir.meta.v1.MemberR\amembers\"\xcf\x01\n" +
+	"\x06Member\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x17\n" +
+	"\adata_id\x18\x02 \x01(\tR\x06dataId\x12\x1b\n" +
+	"\tpeer_addr\x18\x03 \x01(\tR\bpeerAddr\x12\x1b\n" +
+	"\tgrpc_addr\x18\x04 \x01(\tR\bgrpcAddr\x12\x1b\n" +
+	"\thttp_addr\x18\x05 \x01(\tR\bhttpAddr\x12/\n" +
+	"\x05state\x18\x06 \x01(\x0e2\x19.weir.meta.v1.MemberStateR\x05state\x12\x14\n" +
+	"\x05since\x18\a \x01(\x03R\x05since\"9\n" +
+	"\tPutMember\x12,\n" +
+	"\x06member\x18\x01 \x01(\v2\x14.weir.meta.v1.MemberR\x06member\"Q\n" +
+	"\x0eSetMemberState\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12/\n" +
+	"\x05state\x18\x02 \x01(\x0e2\x19.weir.meta.v1.MemberStateR\x05state\"\x7f\n" +
 	"\x06Column\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\rR\x04type\x12\x19\n" +
@@ -2715,7 +3047,7 @@ const file_weir_meta_v1_meta_proto_rawDesc = "" +
 	"\n" +
 	"ReadStream\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\x04R\x02id\"\xd9\x02\n" +
+	"\x02id\x18\x02 \x01(\x04R\x02id\"\x86\x03\n" +
 	"\x0eCreatePipeline\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03sql\x18\x02 \x01(\tR\x03sql\x12 \n" +
@@ -2725,7 +3057,8 @@ const file_weir_meta_v1_meta_proto_rawDesc = "" +
 	"\x05reads\x18\x06 \x03(\v2\x18.weir.meta.v1.ReadStreamR\x05reads\x12,\n" +
 	"\x05start\x18\a \x03(\v2\x16.weir.meta.v1.PositionR\x05start\x125\n" +
 	"\n" +
-	"deploy_end\x18\b \x03(\v2\x16.weir.meta.v1.PositionR\tdeployEnd\"$\n" +
+	"deploy_end\x18\b \x03(\v2\x16.weir.meta.v1.PositionR\tdeployEnd\x12+\n" +
+	"\x06owners\x18\t \x03(\v2\x13.weir.meta.v1.OwnerR\x06owners\"$\n" +
 	"\x0eDeletePipeline\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"X\n" +
 	"\n" +
@@ -2813,7 +3146,7 @@ const file_weir_meta_v1_meta_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\binstance\x18\x02 \x01(\tR\binstance\"3\n" +
 	"\x06Expire\x12)\n" +
-	"\x10producers_before\x18\x01 \x01(\x03R\x0fproducersBefore\"\xf4\x02\n" +
+	"\x10producers_before\x18\x01 \x01(\x03R\x0fproducersBefore\"\xa4\x03\n" +
 	"\bSnapshot\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x10\n" +
 	"\x03now\x18\x02 \x01(\x03R\x03now\x12\x1d\n" +
@@ -2827,7 +3160,8 @@ const file_weir_meta_v1_meta_proto_rawDesc = "" +
 	"\tpipelines\x18\b \x03(\v2\x16.weir.meta.v1.PipelineR\tpipelines\x124\n" +
 	"\tproducers\x18\t \x03(\v2\x16.weir.meta.v1.ProducerR\tproducers\x12'\n" +
 	"\x0fforgotten_epoch\x18\n" +
-	" \x01(\x04R\x0eforgottenEpoch\"\x8f\x01\n" +
+	" \x01(\x04R\x0eforgottenEpoch\x12.\n" +
+	"\amembers\x18\v \x03(\v2\x14.weir.meta.v1.MemberR\amembers\"\x8f\x01\n" +
 	"\x06Stream\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12>\n" +
 	"\n" +
@@ -2879,7 +3213,14 @@ const file_weir_meta_v1_meta_proto_rawDesc = "" +
 	"\n" +
 	"next_lease\x18\x17 \x01(\x04R\tnextLease\x12+\n" +
 	"\x04skip\x18\x18 \x03(\v2\x17.weir.meta.v1.SourceRowR\x04skip\x12#\n" +
-	"\rclaim_expired\x18\x19 \x01(\bR\fclaimExpired*\xbe\x01\n" +
+	"\rclaim_expired\x18\x19 \x01(\bR\fclaimExpired*\xa9\x01\n" +
+	"\vMemberState\x12\x1c\n" +
+	"\x18MEMBER_STATE_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14MEMBER_STATE_JOINING\x10\x01\x12\x17\n" +
+	"\x13MEMBER_STATE_ACTIVE\x10\x02\x12\x18\n" +
+	"\x14MEMBER_STATE_DRAINED\x10\x03\x12\x18\n" +
+	"\x14MEMBER_STATE_LEAVING\x10\x04\x12\x15\n" +
+	"\x11MEMBER_STATE_GONE\x10\x05*\xbe\x01\n" +
 	"\rPipelineState\x12\x1e\n" +
 	"\x1aPIPELINE_STATE_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19PIPELINE_STATE_RECOVERING\x10\x01\x12\x1a\n" +
@@ -2905,98 +3246,110 @@ func file_weir_meta_v1_meta_proto_rawDescGZIP() []byte {
 	return file_weir_meta_v1_meta_proto_rawDescData
 }
 
-var file_weir_meta_v1_meta_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_weir_meta_v1_meta_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_weir_meta_v1_meta_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_weir_meta_v1_meta_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_weir_meta_v1_meta_proto_goTypes = []any{
-	(PipelineState)(0),       // 0: weir.meta.v1.PipelineState
-	(Guarantee)(0),           // 1: weir.meta.v1.Guarantee
-	(*Command)(nil),          // 2: weir.meta.v1.Command
-	(*Bootstrap)(nil),        // 3: weir.meta.v1.Bootstrap
-	(*Column)(nil),           // 4: weir.meta.v1.Column
-	(*Option)(nil),           // 5: weir.meta.v1.Option
-	(*StreamDefinition)(nil), // 6: weir.meta.v1.StreamDefinition
-	(*CreateStream)(nil),     // 7: weir.meta.v1.CreateStream
-	(*SealStream)(nil),       // 8: weir.meta.v1.SealStream
-	(*DropStream)(nil),       // 9: weir.meta.v1.DropStream
-	(*Position)(nil),         // 10: weir.meta.v1.Position
-	(*ReadStream)(nil),       // 11: weir.meta.v1.ReadStream
-	(*CreatePipeline)(nil),   // 12: weir.meta.v1.CreatePipeline
-	(*DeletePipeline)(nil),   // 13: weir.meta.v1.DeletePipeline
-	(*SetOptions)(nil),       // 14: weir.meta.v1.SetOptions
-	(*SourceRow)(nil),        // 15: weir.meta.v1.SourceRow
-	(*Failure)(nil),          // 16: weir.meta.v1.Failure
-	(*SetPipelineState)(nil), // 17: weir.meta.v1.SetPipelineState
-	(*ReserveAttempts)(nil),  // 18: weir.meta.v1.ReserveAttempts
-	(*Owner)(nil),            // 19: weir.meta.v1.Owner
-	(*BeginIncarnation)(nil), // 20: weir.meta.v1.BeginIncarnation
-	(*ShardCommit)(nil),      // 21: weir.meta.v1.ShardCommit
-	(*Checkpoint)(nil),       // 22: weir.meta.v1.Checkpoint
-	(*CommitCheckpoint)(nil), // 23: weir.meta.v1.CommitCheckpoint
-	(*Lease)(nil),            // 24: weir.meta.v1.Lease
-	(*RenewLease)(nil),       // 25: weir.meta.v1.RenewLease
-	(*ReleaseLease)(nil),     // 26: weir.meta.v1.ReleaseLease
-	(*OpenProducer)(nil),     // 27: weir.meta.v1.OpenProducer
-	(*Expire)(nil),           // 28: weir.meta.v1.Expire
-	(*Snapshot)(nil),         // 29: weir.meta.v1.Snapshot
-	(*Stream)(nil),           // 30: weir.meta.v1.Stream
-	(*Producer)(nil),         // 31: weir.meta.v1.Producer
-	(*HeldLease)(nil),        // 32: weir.meta.v1.HeldLease
-	(*Pipeline)(nil),         // 33: weir.meta.v1.Pipeline
+	(MemberState)(0),         // 0: weir.meta.v1.MemberState
+	(PipelineState)(0),       // 1: weir.meta.v1.PipelineState
+	(Guarantee)(0),           // 2: weir.meta.v1.Guarantee
+	(*Command)(nil),          // 3: weir.meta.v1.Command
+	(*Bootstrap)(nil),        // 4: weir.meta.v1.Bootstrap
+	(*Member)(nil),           // 5: weir.meta.v1.Member
+	(*PutMember)(nil),        // 6: weir.meta.v1.PutMember
+	(*SetMemberState)(nil),   // 7: weir.meta.v1.SetMemberState
+	(*Column)(nil),           // 8: weir.meta.v1.Column
+	(*Option)(nil),           // 9: weir.meta.v1.Option
+	(*StreamDefinition)(nil), // 10: weir.meta.v1.StreamDefinition
+	(*CreateStream)(nil),     // 11: weir.meta.v1.CreateStream
+	(*SealStream)(nil),       // 12: weir.meta.v1.SealStream
+	(*DropStream)(nil),       // 13: weir.meta.v1.DropStream
+	(*Position)(nil),         // 14: weir.meta.v1.Position
+	(*ReadStream)(nil),       // 15: weir.meta.v1.ReadStream
+	(*CreatePipeline)(nil),   // 16: weir.meta.v1.CreatePipeline
+	(*DeletePipeline)(nil),   // 17: weir.meta.v1.DeletePipeline
+	(*SetOptions)(nil),       // 18: weir.meta.v1.SetOptions
+	(*SourceRow)(nil),        // 19: weir.meta.v1.SourceRow
+	(*Failure)(nil),          // 20: weir.meta.v1.Failure
+	(*SetPipelineState)(nil), // 21: weir.meta.v1.SetPipelineState
+	(*ReserveAttempts)(nil),  // 22: weir.meta.v1.ReserveAttempts
+	(*Owner)(nil),            // 23: weir.meta.v1.Owner
+	(*BeginIncarnation)(nil), // 24: weir.meta.v1.BeginIncarnation
+	(*ShardCommit)(nil),      // 25: weir.meta.v1.ShardCommit
+	(*Checkpoint)(nil),       // 26: weir.meta.v1.Checkpoint
+	(*CommitCheckpoint)(nil), // 27: weir.meta.v1.CommitCheckpoint
+	(*Lease)(nil),            // 28: weir.meta.v1.Lease
+	(*RenewLease)(nil),       // 29: weir.meta.v1.RenewLease
+	(*ReleaseLease)(nil),     // 30: weir.meta.v1.ReleaseLease
+	(*OpenProducer)(nil),     // 31: weir.meta.v1.OpenProducer
+	(*Expire)(nil),           // 32: weir.meta.v1.Expire
+	(*Snapshot)(nil),         // 33: weir.meta.v1.Snapshot
+	(*Stream)(nil),           // 34: weir.meta.v1.Stream
+	(*Producer)(nil),         // 35: weir.meta.v1.Producer
+	(*HeldLease)(nil),        // 36: weir.meta.v1.HeldLease
+	(*Pipeline)(nil),         // 37: weir.meta.v1.Pipeline
 }
 var file_weir_meta_v1_meta_proto_depIdxs = []int32{
-	3,  // 0: weir.meta.v1.Command.bootstrap:type_name -> weir.meta.v1.Bootstrap
-	7,  // 1: weir.meta.v1.Command.create_stream:type_name -> weir.meta.v1.CreateStream
-	8,  // 2: weir.meta.v1.Command.seal_stream:type_name -> weir.meta.v1.SealStream
-	9,  // 3: weir.meta.v1.Command.drop_stream:type_name -> weir.meta.v1.DropStream
-	12, // 4: weir.meta.v1.Command.create_pipeline:type_name -> weir.meta.v1.CreatePipeline
-	13, // 5: weir.meta.v1.Command.delete_pipeline:type_name -> weir.meta.v1.DeletePipeline
-	14, // 6: weir.meta.v1.Command.set_options:type_name -> weir.meta.v1.SetOptions
-	17, // 7: weir.meta.v1.Command.set_pipeline_state:type_name -> weir.meta.v1.SetPipelineState
-	18, // 8: weir.meta.v1.Command.reserve_attempts:type_name -> weir.meta.v1.ReserveAttempts
-	20, // 9: weir.meta.v1.Command.begin_incarnation:type_name -> weir.meta.v1.BeginIncarnation
-	23, // 10: weir.meta.v1.Command.commit_checkpoint:type_name -> weir.meta.v1.CommitCheckpoint
-	24, // 11: weir.meta.v1.Command.lease:type_name -> weir.meta.v1.Lease
-	25, // 12: weir.meta.v1.Command.renew_lease:type_name -> weir.meta.v1.RenewLease
-	26, // 13: weir.meta.v1.Command.release_lease:type_name -> weir.meta.v1.ReleaseLease
-	27, // 14: weir.meta.v1.Command.open_producer:type_name -> weir.meta.v1.OpenProducer
-	28, // 15: weir.meta.v1.Command.expire:type_name -> weir.meta.v1.Expire
-	4,  // 16: weir.meta.v1.StreamDefinition.columns:type_name -> weir.meta.v1.Column
-	5,  // 17: weir.meta.v1.StreamDefinition.options:type_name -> weir.meta.v1.Option
-	6,  // 18: weir.meta.v1.CreateStream.definition:type_name -> weir.meta.v1.StreamDefinition
-	5,  // 19: weir.meta.v1.CreatePipeline.options:type_name -> weir.meta.v1.Option
-	6,  // 20: weir.meta.v1.CreatePipeline.declared:type_name -> weir.meta.v1.StreamDefinition
-	11, // 21: weir.meta.v1.CreatePipeline.reads:type_name -> weir.meta.v1.ReadStream
-	10, // 22: weir.meta.v1.CreatePipeline.start:type_name -> weir.meta.v1.Position
-	10, // 23: weir.meta.v1.CreatePipeline.deploy_end:type_name -> weir.meta.v1.Position
-	5,  // 24: weir.meta.v1.SetOptions.options:type_name -> weir.meta.v1.Option
-	15, // 25: weir.meta.v1.Failure.row:type_name -> weir.meta.v1.SourceRow
-	0,  // 26: weir.meta.v1.SetPipelineState.state:type_name -> weir.meta.v1.PipelineState
-	16, // 27: weir.meta.v1.SetPipelineState.failure:type_name -> weir.meta.v1.Failure
-	15, // 28: weir.meta.v1.SetPipelineState.skip:type_name -> weir.meta.v1.SourceRow
-	19, // 29: weir.meta.v1.BeginIncarnation.owners:type_name -> weir.meta.v1.Owner
-	1,  // 30: weir.meta.v1.Checkpoint.guarantee:type_name -> weir.meta.v1.Guarantee
-	10, // 31: weir.meta.v1.Checkpoint.positions:type_name -> weir.meta.v1.Position
-	21, // 32: weir.meta.v1.Checkpoint.shards:type_name -> weir.meta.v1.ShardCommit
-	22, // 33: weir.meta.v1.CommitCheckpoint.checkpoint:type_name -> weir.meta.v1.Checkpoint
-	30, // 34: weir.meta.v1.Snapshot.streams:type_name -> weir.meta.v1.Stream
-	33, // 35: weir.meta.v1.Snapshot.pipelines:type_name -> weir.meta.v1.Pipeline
-	31, // 36: weir.meta.v1.Snapshot.producers:type_name -> weir.meta.v1.Producer
-	6,  // 37: weir.meta.v1.Stream.definition:type_name -> weir.meta.v1.StreamDefinition
-	5,  // 38: weir.meta.v1.Pipeline.options:type_name -> weir.meta.v1.Option
-	0,  // 39: weir.meta.v1.Pipeline.state:type_name -> weir.meta.v1.PipelineState
-	16, // 40: weir.meta.v1.Pipeline.failure:type_name -> weir.meta.v1.Failure
-	22, // 41: weir.meta.v1.Pipeline.base:type_name -> weir.meta.v1.Checkpoint
-	19, // 42: weir.meta.v1.Pipeline.owners:type_name -> weir.meta.v1.Owner
-	10, // 43: weir.meta.v1.Pipeline.start:type_name -> weir.meta.v1.Position
-	10, // 44: weir.meta.v1.Pipeline.deploy_end:type_name -> weir.meta.v1.Position
-	22, // 45: weir.meta.v1.Pipeline.cuts:type_name -> weir.meta.v1.Checkpoint
-	32, // 46: weir.meta.v1.Pipeline.leases:type_name -> weir.meta.v1.HeldLease
-	15, // 47: weir.meta.v1.Pipeline.skip:type_name -> weir.meta.v1.SourceRow
-	48, // [48:48] is the sub-list for method output_type
-	48, // [48:48] is the sub-list for method input_type
-	48, // [48:48] is the sub-list for extension type_name
-	48, // [48:48] is the sub-list for extension extendee
-	0,  // [0:48] is the sub-list for field type_name
+	4,  // 0: weir.meta.v1.Command.bootstrap:type_name -> weir.meta.v1.Bootstrap
+	11, // 1: weir.meta.v1.Command.create_stream:type_name -> weir.meta.v1.CreateStream
+	12, // 2: weir.meta.v1.Command.seal_stream:type_name -> weir.meta.v1.SealStream
+	13, // 3: weir.meta.v1.Command.drop_stream:type_name -> weir.meta.v1.DropStream
+	16, // 4: weir.meta.v1.Command.create_pipeline:type_name -> weir.meta.v1.CreatePipeline
+	17, // 5: weir.meta.v1.Command.delete_pipeline:type_name -> weir.meta.v1.DeletePipeline
+	18, // 6: weir.meta.v1.Command.set_options:type_name -> weir.meta.v1.SetOptions
+	21, // 7: weir.meta.v1.Command.set_pipeline_state:type_name -> weir.meta.v1.SetPipelineState
+	22, // 8: weir.meta.v1.Command.reserve_attempts:type_name -> weir.meta.v1.ReserveAttempts
+	24, // 9: weir.meta.v1.Command.begin_incarnation:type_name -> weir.meta.v1.BeginIncarnation
+	27, // 10: weir.meta.v1.Command.commit_checkpoint:type_name -> weir.meta.v1.CommitCheckpoint
+	28, // 11: weir.meta.v1.Command.lease:type_name -> weir.meta.v1.Lease
+	29, // 12: weir.meta.v1.Command.renew_lease:type_name -> weir.meta.v1.RenewLease
+	30, // 13: weir.meta.v1.Command.release_lease:type_name -> weir.meta.v1.ReleaseLease
+	31, // 14: weir.meta.v1.Command.open_producer:type_name -> weir.meta.v1.OpenProducer
+	32, // 15: weir.meta.v1.Command.expire:type_name -> weir.meta.v1.Expire
+	6,  // 16: weir.meta.v1.Command.put_member:type_name -> weir.meta.v1.PutMember
+	7,  // 17: weir.meta.v1.Command.set_member_state:type_name -> weir.meta.v1.SetMemberState
+	5,  // 18: weir.meta.v1.Bootstrap.members:type_name -> weir.meta.v1.Member
+	0,  // 19: weir.meta.v1.Member.state:type_name -> weir.meta.v1.MemberState
+	5,  // 20: weir.meta.v1.PutMember.member:type_name -> weir.meta.v1.Member
+	0,  // 21: weir.meta.v1.SetMemberState.state:type_name -> weir.meta.v1.MemberState
+	8,  // 22: weir.meta.v1.StreamDefinition.columns:type_name -> weir.meta.v1.Column
+	9,  // 23: weir.meta.v1.StreamDefinition.options:type_name -> weir.meta.v1.Option
+	10, // 24: weir.meta.v1.CreateStream.definition:type_name -> weir.meta.v1.StreamDefinition
+	9,  // 25: weir.meta.v1.CreatePipeline.options:type_name -> weir.meta.v1.Option
+	10, // 26: weir.meta.v1.CreatePipeline.declared:type_name -> weir.meta.v1.StreamDefinition
+	15, // 27: weir.meta.v1.CreatePipeline.reads:type_name -> weir.meta.v1.ReadStream
+	14, // 28: weir.meta.v1.CreatePipeline.start:type_name -> weir.meta.v1.Position
+	14, // 29: weir.meta.v1.CreatePipeline.deploy_end:type_name -> weir.meta.v1.Position
+	23, // 30: weir.meta.v1.CreatePipeline.owners:type_name -> weir.meta.v1.Owner
+	9,  // 31: weir.meta.v1.SetOptions.options:type_name -> weir.meta.v1.Option
+	19, // 32: weir.meta.v1.Failure.row:type_name -> weir.meta.v1.SourceRow
+	1,  // 33: weir.meta.v1.SetPipelineState.state:type_name -> weir.meta.v1.PipelineState
+	20, // 34: weir.meta.v1.SetPipelineState.failure:type_name -> weir.meta.v1.Failure
+	19, // 35: weir.meta.v1.SetPipelineState.skip:type_name -> weir.meta.v1.SourceRow
+	23, // 36: weir.meta.v1.BeginIncarnation.owners:type_name -> weir.meta.v1.Owner
+	2,  // 37: weir.meta.v1.Checkpoint.guarantee:type_name -> weir.meta.v1.Guarantee
+	14, // 38: weir.meta.v1.Checkpoint.positions:type_name -> weir.meta.v1.Position
+	25, // 39: weir.meta.v1.Checkpoint.shards:type_name -> weir.meta.v1.ShardCommit
+	26, // 40: weir.meta.v1.CommitCheckpoint.checkpoint:type_name -> weir.meta.v1.Checkpoint
+	34, // 41: weir.meta.v1.Snapshot.streams:type_name -> weir.meta.v1.Stream
+	37, // 42: weir.meta.v1.Snapshot.pipelines:type_name -> weir.meta.v1.Pipeline
+	35, // 43: weir.meta.v1.Snapshot.producers:type_name -> weir.meta.v1.Producer
+	5,  // 44: weir.meta.v1.Snapshot.members:type_name -> weir.meta.v1.Member
+	10, // 45: weir.meta.v1.Stream.definition:type_name -> weir.meta.v1.StreamDefinition
+	9,  // 46: weir.meta.v1.Pipeline.options:type_name -> weir.meta.v1.Option
+	1,  // 47: weir.meta.v1.Pipeline.state:type_name -> weir.meta.v1.PipelineState
+	20, // 48: weir.meta.v1.Pipeline.failure:type_name -> weir.meta.v1.Failure
+	26, // 49: weir.meta.v1.Pipeline.base:type_name -> weir.meta.v1.Checkpoint
+	23, // 50: weir.meta.v1.Pipeline.owners:type_name -> weir.meta.v1.Owner
+	14, // 51: weir.meta.v1.Pipeline.start:type_name -> weir.meta.v1.Position
+	14, // 52: weir.meta.v1.Pipeline.deploy_end:type_name -> weir.meta.v1.Position
+	26, // 53: weir.meta.v1.Pipeline.cuts:type_name -> weir.meta.v1.Checkpoint
+	36, // 54: weir.meta.v1.Pipeline.leases:type_name -> weir.meta.v1.HeldLease
+	19, // 55: weir.meta.v1.Pipeline.skip:type_name -> weir.meta.v1.SourceRow
+	56, // [56:56] is the sub-list for method output_type
+	56, // [56:56] is the sub-list for method input_type
+	56, // [56:56] is the sub-list for extension type_name
+	56, // [56:56] is the sub-list for extension extendee
+	0,  // [0:56] is the sub-list for field type_name
 }
 
 func init() { file_weir_meta_v1_meta_proto_init() }
@@ -3021,14 +3374,16 @@ func file_weir_meta_v1_meta_proto_init() {
 		(*Command_ReleaseLease)(nil),
 		(*Command_OpenProducer)(nil),
 		(*Command_Expire)(nil),
+		(*Command_PutMember)(nil),
+		(*Command_SetMemberState)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_meta_v1_meta_proto_rawDesc), len(file_weir_meta_v1_meta_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   32,
+			NumEnums:      3,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
