@@ -22,7 +22,7 @@ GO_FILES = find . -name '*.go' -not -path './.*' -not -name '*.pb.go' -not -name
 # A checksum of the protos and of what is generated from them.
 PROTO_SUM = cat $$(find proto node/gateway -name '*.proto' -o -name '*.pb.go' -o -name '*.pb.gw.go' -o -name '*.swagger.json' | LC_ALL=C sort) | cksum
 
-.PHONY: build proto proto-check check test lint fmt-check bench demo test-kill test-crash test-race fuzz tools clean
+.PHONY: build cluster proto proto-check check test lint fmt-check bench demo test-kill test-crash test-race fuzz tools clean
 
 ## build: the one binary, in bin/weir
 build:
@@ -31,6 +31,10 @@ build:
 ## demo: live counts over a stream of page views
 demo: build
 	bin/weir demo
+
+## cluster: three nodes of one group on this machine, for trying things
+cluster: build
+	./deploy/local/cluster.sh
 
 ## check: what must pass before a commit; under five minutes
 check: fmt-check proto-check lint test

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -8,8 +9,10 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/internal/peernet"
 	"github.com/weirdb/weir/internal/vfs"
 	"github.com/weirdb/weir/node/worker"
+	"github.com/weirdb/weir/raftlog/meta"
 	"github.com/weirdb/weir/statequery"
 )
 
@@ -36,6 +39,19 @@ type Config struct {
 	// this version has neither TLS nor authentication.
 	HTTPAddr, GRPCAddr string
 	AllowInsecure      bool
+	// PeerAddr is where the node listens for the other nodes of its group; "" = the group is this node alone, for good.
+	PeerAddr string
+	// Advertise is the host that other nodes and clients are told to reach this node by; default the one of each address.
+	Advertise string
+	// Join are addresses of nodes of the group, this one's may be among them: where a node looks for its group.
+	Join []string
+	// BootstrapExpect is how many nodes found a new group: exactly those of Join. 0 = this node founds none.
+	BootstrapExpect int
+	// PeerServerTLS and PeerClientTLS secure what goes between nodes; both or none. Without them addresses off loopback are
+	// refused, unless AllowInsecure.
+	PeerServerTLS, PeerClientTLS *tls.Config
+	// PeerNetwork carries what goes between nodes; default TCP.
+	PeerNetwork peernet.Network
 	// RESPAddr is where the node listens for Redis clients; "" = nowhere. The rule is that of the other addresses.
 	RESPAddr string
 	// Reflection answers gRPC reflection; FaultInjection admits FailPipeline. Both are off by default.
@@ -86,6 +102,8 @@ type Tuning struct {
 	RetentionEvery time.Duration
 	// SegmentBytes is the size of the shard logs' segment files.
 	SegmentBytes int64
+	// ElectionTimeout is how long a log's members wait for their leader before they elect another.
+	ElectionTimeout time.Duration
 	// DiskEvery is how often the free space of the disk is looked at.
 	DiskEvery time.Duration
 }
@@ -100,6 +118,9 @@ func (c *Config) EnsureDefaults() {
 	}
 	if c.GRPCAddr == "" {
 		c.GRPCAddr = DefaultGRPCAddr
+	}
+	if c.PeerNetwork == nil {
+		c.PeerNetwork = peernet.TCP{}
 	}
 	if c.FS == nil {
 		c.FS = vfs.Default
@@ -146,9 +167,10 @@ func (c *Config) Validate() error {
 	if c.MinFreeDisk < 0 {
 		bad("min-free-disk: %d is negative", c.MinFreeDisk)
 	}
+	c.validatePeers(bad)
 	for _, a := range []struct{ name, addr string }{{"http-addr", c.HTTPAddr}, {"grpc-addr", c.GRPCAddr}, {"resp-addr", c.RESPAddr}} {
 		if a.addr == "" {
-			continue // resp-addr: off
+			continue // off
 		}
 		host, _, err := net.SplitHostPort(a.addr)
 		if err != nil {
@@ -160,4 +182,47 @@ func (c *Config) Validate() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// group reports whether the node is one of several.
+func (c *Config) group() bool { return c.PeerAddr != "" }
+
+// advertised returns an address as others are told it.
+func (c *Config) advertised(addr string) string {
+	if c.Advertise == "" {
+		return addr
+	}
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return addr
+	}
+	return net.JoinHostPort(c.Advertise, port)
+}
+
+// validatePeers checks what concerns other nodes.
+func (c *Config) validatePeers(bad func(format string, args ...any)) {
+	if !c.group() {
+		if len(c.Join) > 0 || c.BootstrapExpect != 0 {
+			bad("peer-addr: is empty; a node that joins others needs an address where they reach it")
+		}
+		return
+	}
+	host, _, err := net.SplitHostPort(c.PeerAddr)
+	if err != nil && c.PeerNetwork == (peernet.TCP{}) {
+		bad("peer-addr: %q is not host:port", c.PeerAddr)
+		return
+	}
+	ip := net.ParseIP(host)
+	if c.PeerNetwork == (peernet.TCP{}) && !c.AllowInsecure && c.PeerServerTLS == nil && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		bad("peer-addr: %s is not a loopback address, and without certificates anybody could pass for a node; name --peer-cert, --peer-key and --peer-ca, or say --allow-insecure", c.PeerAddr)
+	}
+	if (host == "" || ip != nil && ip.IsUnspecified()) && c.Advertise == "" {
+		bad("advertise: is empty, and others cannot reach %s; name the host by which they reach this node", c.PeerAddr)
+	}
+	if len(c.Join) == 0 {
+		bad("join: is empty; name the addresses of the nodes that found the group, or of some that are in it")
+	}
+	if c.BootstrapExpect < 0 || c.BootstrapExpect > meta.MaxMembers {
+		bad("bootstrap-expect: %d is not between 0 and %d", c.BootstrapExpect, meta.MaxMembers)
+	}
 }

@@ -62,6 +62,11 @@ func (d *diskSpace) Run(ctx context.Context) error {
 	}
 }
 
+// Usage returns how many bytes of the disk are free, and how many must be for rows to be taken; 0 = not known.
+func (d *diskSpace) Usage() (free, needed uint64) {
+	return uint64(max(d.free.Load(), 0)), uint64(d.want.Load())
+}
+
 // look takes note of the free space. A disk that does not tell never refuses anything: it may be a file system in memory.
 func (d *diskSpace) look() {
 	u, err := d.fs.GetDiskUsage(d.dir)

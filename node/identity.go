@@ -1,6 +1,8 @@
 package node
 
 import (
+	"crypto/rand"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +11,7 @@ import (
 
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/internal/vfs"
+	"github.com/weirdb/weir/node/founding"
 )
 
 // identity is node.json.
@@ -23,6 +26,11 @@ type identity struct {
 	Group  string `json:"group,omitempty"`  // the group's id in hexadecimal
 	Shards int    `json:"shards,omitempty"` // of the group
 	Marked bool   `json:"marked,omitempty"`
+	// Data is the id of this directory: a node is its data, and one that has lost it is another.
+	Data string `json:"data,omitempty"`
+	// Founding is how the node came to a group of several: with whom it founded it, or, without members, that it was taken
+	// into it later. It is written before any log of the group is opened.
+	Founding *founding.Founding `json:"founding,omitempty"`
 }
 
 // dataFormat is the version of the directory's layout.
@@ -38,7 +46,11 @@ func (s *storage) identify(cfg *Config) error {
 		if err := refuseForeign(cfg.FS, cfg.DataDir); err != nil {
 			return err
 		}
-		s.id = identity{Format: dataFormat, Node: cfg.NodeID}
+		var data [16]byte
+		if _, err := rand.Read(data[:]); err != nil {
+			return err
+		}
+		s.id = identity{Format: dataFormat, Node: cfg.NodeID, Data: hex.EncodeToString(data[:])}
 		return s.writeIdentity(cfg)
 	}
 	if err != nil {
@@ -52,6 +64,10 @@ func (s *storage) identify(cfg *Config) error {
 		return fmt.Errorf("data directory %s has format %d; this version reads %d", cfg.DataDir, s.id.Format, dataFormat)
 	case s.id.Node != cfg.NodeID:
 		return fmt.Errorf("data directory %s belongs to node %s, not %s", cfg.DataDir, s.id.Node, cfg.NodeID)
+	case s.id.Founding != nil && !cfg.group():
+		return fmt.Errorf("data directory %s belongs to a node of a group of several: say where the others reach it with --peer-addr, and --join", cfg.DataDir)
+	case s.id.Founding == nil && s.id.Group != "" && cfg.group():
+		return fmt.Errorf("data directory %s belongs to a group of one node that no other can join; start it without --peer-addr, or name a new directory", cfg.DataDir)
 	}
 	return nil
 }

@@ -11,16 +11,22 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
 
+	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/dataflow/link"
 	"github.com/weirdb/weir/dataflow/state"
 	"github.com/weirdb/weir/internal/phase"
 	"github.com/weirdb/weir/node/api"
 	"github.com/weirdb/weir/node/catalog"
+	"github.com/weirdb/weir/node/fleet"
 	"github.com/weirdb/weir/node/gateway"
 	"github.com/weirdb/weir/node/leader"
+	"github.com/weirdb/weir/node/membership"
 	"github.com/weirdb/weir/node/resp"
 	"github.com/weirdb/weir/node/service"
 	"github.com/weirdb/weir/node/worker"
+	weirv1 "github.com/weirdb/weir/proto/weir/v1"
 	"github.com/weirdb/weir/statequery"
 )
 
@@ -30,6 +36,11 @@ type Node struct {
 	storage *storage
 	worker  *worker.Worker
 	leader  *leader.Driver
+	links   *link.Hub // nil in a group of one node
+	fleet   *fleet.Fleet
+	asked   *fleet.Coordinators
+	members *membership.Membership // nil in a group of one node
+	others  *peerServices          // nil in a group of one node
 	disk    *diskSpace
 	memory  *state.Budget // of the live tables; nil = they have none
 	queries *statequery.Engine
@@ -94,10 +105,19 @@ func (n *Node) assemble() error {
 	registry, figures := newRegistry()
 	cat := catalog.New()
 	n.memory = tableBudget(cfg.MemoryBytes)
-	n.worker = worker.New(worker.Config{Shards: st.shards, Memory: n.memory, Meta: st.meta, Catalog: cat, Merge: cfg.Tuning.Merge, RetentionEvery: cfg.Tuning.RetentionEvery, Source: cfg.Source, Phases: n.phases, Logger: cfg.Logger})
-	n.leader = leader.New(leader.Config{Node: cfg.NodeID, Meta: st.meta, Worker: n.worker, Metrics: figures, Phases: n.phases, Logger: cfg.Logger})
+	n.links = st.peers.links()
+	n.worker = worker.New(worker.Config{Node: cfg.NodeID, Shards: st.shards, Links: n.links, Memory: n.memory, Meta: st.meta, Catalog: cat, Merge: cfg.Tuning.Merge, RetentionEvery: cfg.Tuning.RetentionEvery, Source: cfg.Source, Phases: n.phases, Logger: cfg.Logger})
+	n.fleet = fleet.New(fleet.Config{
+		Node: cfg.NodeID, Meta: st.meta, Worker: n.worker, Shards: st.shards, Conn: n.connTo, MetaLeader: st.group.Leader, Logger: cfg.Logger,
+	})
+	n.leader = leader.New(leader.Config{Meta: st.meta, Worker: n.fleet, Metrics: figures, Phases: n.phases, Logger: cfg.Logger})
+	n.asked = fleet.NewCoordinators(n.fleet, n.leader)
 	n.disk = newDiskSpace(&cfg)
-	sources := service.QuerySources{Meta: st.meta, Cat: cat, Worker: n.worker, Shards: st.shards}
+	var svc *service.Service
+	if st.peers != nil {
+		n.members = n.newMembership(func() *weirv1.NodeStatus { return svc.LocalStatus() })
+	}
+	sources := service.QuerySources{Meta: st.meta, Cat: cat, Worker: n.worker, Fleet: n.fleet, Shards: st.shards}
 	n.queries = statequery.New(statequery.Config{
 		Node: cfg.NodeID, Group: group, Shards: len(st.shards), Catalog: sources, Store: sources, Streams: sources, Leases: sources,
 		TotalBytes: cfg.QueryMemoryBytes, MaxTime: cfg.Tuning.QueryTime, WatchBytes: cfg.WatchMemoryBytes, WatchRetained: cfg.WatchRetained,
@@ -105,8 +125,8 @@ func (n *Node) assemble() error {
 	if err := registry.Register(newGauges(st.meta, n.worker, st.shards, n.disk, n.memory, n.queries)); err != nil {
 		return err
 	}
-	svc := service.New(service.Config{
-		Node: cfg.NodeID, Group: group, Meta: st.meta, Catalog: cat, Worker: n.worker, Shards: st.shards, Leader: n.leader,
+	svc = service.New(service.Config{
+		Node: cfg.NodeID, Group: group, Meta: st.meta, Catalog: cat, Worker: n.worker, Shards: st.shards, Fleet: n.fleet, Leader: n.asked, Members: n.members, Disk: n.disk.Usage, Version: cfg.Version,
 		Queries: n.queries, MetaStatus: n.metaStatus, DiskRoom: n.disk.Room, StartedAt: time.Now().UnixMicro(), AllowFaults: cfg.FaultInjection, Phases: n.phases, Logger: cfg.Logger,
 	})
 	if n.grpc, err = api.New(api.Config{
@@ -125,7 +145,31 @@ func (n *Node) assemble() error {
 			Backend: respBackend{engine: n.queries, service: svc, group: group}, Version: cfg.Version, Logger: cfg.Logger,
 		})
 	}
-	return nil
+	return n.serveNodes()
+}
+
+// serveNodes answers other nodes from now on.
+func (n *Node) serveNodes() (err error) {
+	if n.storage.peers == nil {
+		return nil
+	}
+	if err := n.storage.peers.serveLinks(n.links); err != nil {
+		return err
+	}
+	n.others, err = newPeerServices(n.storage.peers, func(r grpc.ServiceRegistrar) {
+		n.fleet.Register(r)
+		n.asked.Register(r)
+		n.members.Register(r)
+	})
+	return err
+}
+
+// connTo returns the connection to another node.
+func (n *Node) connTo(node string) (grpc.ClientConnInterface, error) {
+	if n.others == nil {
+		return nil, dataflow.Errorf(dataflow.ReasonUnreachable, "node %s: this node's group has no other", node)
+	}
+	return n.others.conn(node)
 }
 
 func (n *Node) metaStatus() api.RaftLog {
@@ -181,7 +225,11 @@ func (n *Node) Run(ctx context.Context) error {
 	defer stopLoops()
 	g, loops := errgroup.WithContext(loops)
 	g.Go(func() error { return n.worker.Run(loops) })
-	g.Go(func() error { return n.leader.Run(loops) })
+	g.Go(func() error { return n.lead(loops) })
+	g.Go(func() error { return n.fleet.Watch(loops) })
+	if n.members != nil {
+		g.Go(func() error { return n.members.Run(loops) })
+	}
 	g.Go(func() error { return explain(n.cfg.DataDir, n.storage.watch(loops)) })
 	g.Go(func() error { return n.disk.Run(loops) })
 	g.Go(func() error { return n.relieve(loops) })
@@ -268,8 +316,17 @@ func (n *Node) Close() error {
 	if n.queries != nil {
 		n.queries.EndWatches() // when Run has not done it: their followers read the storage
 	}
+	if n.others != nil {
+		n.others.close()
+	}
+	if n.asked != nil {
+		n.asked.Close()
+	}
 	if n.worker != nil {
 		n.worker.StopAll()
+	}
+	if n.links != nil {
+		errs = append(errs, n.links.Close())
 	}
 	if n.storage != nil {
 		errs = append(errs, n.storage.close())

@@ -42,6 +42,7 @@ type storage struct {
 	meta   *meta.Log
 	cache  *state.Cache
 	shards []*worker.Shard
+	peers  *peers          // nil in a group of one node
 	phases *phase.Recorder // nil unless asked for
 }
 
@@ -56,8 +57,11 @@ func openStorage(ctx context.Context, cfg *Config, phases *phase.Recorder) (open
 			opened, err = nil, errors.Join(explainFull(cfg, explain(cfg.DataDir, err)), s.close())
 		}
 	}()
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
+	if !cfg.group() { // of several, a node waits for the others
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, startTimeout)
+		defer cancel()
+	}
 	if err := vfs.MkdirDurable(cfg.FS, cfg.DataDir); err != nil {
 		return nil, fmt.Errorf("make the data directory: %w", err)
 	}
@@ -71,6 +75,9 @@ func openStorage(ctx context.Context, cfg *Config, phases *phase.Recorder) (open
 		if err := s.checkMarks(cfg, s.id.Group, s.id.Shards, identityFile); err != nil {
 			return nil, err
 		}
+	}
+	if err := s.meet(ctx, cfg); err != nil {
+		return nil, err
 	}
 	if s.logs, err = logstore.Open(cfg.FS, cfg.FS.PathJoin(cfg.DataDir, "log"), logstore.Options{SegmentBytes: cfg.Tuning.SegmentBytes, Logger: cfg.Logger}); err != nil {
 		return nil, err
@@ -129,18 +136,20 @@ func (s *storage) openMeta(ctx context.Context, cfg *Config) error {
 		log = g
 	}
 	fsm := meta.NewFSM()
-	group, err := raftlog.Open(raftlog.Config{Group: "meta", NodeID: cfg.NodeID, FS: cfg.FS, Dir: dir, Log: log, FSM: fsm,
-		SnapshotBytes: cfg.Tuning.SnapshotBytes, TrailingBytes: cfg.Tuning.TrailingBytes, Phases: s.phases, Logger: cfg.Logger,
-	})
+	rc := raftlog.Config{Group: "meta", NodeID: cfg.NodeID, FS: cfg.FS, Dir: dir, Log: log, FSM: fsm,
+		SnapshotBytes: cfg.Tuning.SnapshotBytes, TrailingBytes: cfg.Tuning.TrailingBytes, ElectionTimeout: cfg.Tuning.ElectionTimeout, Phases: s.phases, Logger: cfg.Logger,
+	}
+	if err := s.peers.connect(&rc, s.id.Founding); err != nil {
+		return err
+	}
+	group, err := raftlog.Open(rc)
 	if err != nil {
 		return err
 	}
 	s.group = group
 	s.meta = meta.New(group, fsm, func() int64 { return time.Now().UnixMicro() })
-	if err := group.WaitLeader(ctx); err != nil {
-		return err
-	}
-	return group.Barrier(ctx)
+	s.peers.setMeta(s.meta, group)
+	return s.peers.applied(ctx, "meta", group)
 }
 
 // bootstrap names a new group and fixes its number of shards.
@@ -152,6 +161,9 @@ func (s *storage) bootstrap(ctx context.Context, cfg *Config) error {
 		}
 	} else if err := s.checkGroup(cfg); err != nil {
 		return err
+	}
+	if f := s.id.Founding; st.ClusterID == "" && f != nil {
+		return s.found(ctx, f)
 	}
 	if st.ClusterID != "" {
 		if cfg.Shards != 0 && cfg.Shards != st.Shards {
@@ -211,20 +223,20 @@ func (s *storage) openShard(ctx context.Context, cfg *Config, id dataflow.ShardI
 	if err != nil {
 		return sh, err
 	}
+	rc := raftlog.Config{
+		Group: shardGroup(id), NodeID: cfg.NodeID, FS: cfg.FS, Dir: dir, Logger: logger, MaxEntryBytes: maxShardEntry,
+		TrailingBytes: cfg.Tuning.TrailingBytes, ElectionTimeout: cfg.Tuning.ElectionTimeout, Phases: s.phases,
+	}
+	if err := s.peers.connect(&rc, s.id.Founding); err != nil {
+		return sh, err
+	}
 	if sh.Log, err = shard.Open(shard.Config{
-		Shard: id, Store: store, Replica: sh.Replica, Logger: cfg.Logger,
-		SnapshotBytes: cfg.Tuning.SnapshotBytes,
-		Raft: raftlog.Config{
-			NodeID: cfg.NodeID, FS: cfg.FS, Dir: dir, Logger: logger, MaxEntryBytes: maxShardEntry,
-			TrailingBytes: cfg.Tuning.TrailingBytes, Phases: s.phases,
-		},
+		Shard: id, Store: store, Replica: sh.Replica, Logger: cfg.Logger, SnapshotBytes: cfg.Tuning.SnapshotBytes, Raft: rc,
 	}); err != nil {
 		return sh, err
 	}
-	if err := sh.Log.WaitLeader(ctx); err != nil {
-		return sh, err
-	}
-	return sh, sh.Log.Barrier(ctx)
+	s.peers.serveLog(sh.Log.Group())
+	return sh, s.peers.applied(ctx, rc.Group, sh.Log)
 }
 
 // maxShardEntry lets one append be one entry of a shard's log: that makes it atomic there.
@@ -252,6 +264,9 @@ func (s *storage) close() error {
 	}
 	if s.bolt != nil {
 		errs = append(errs, s.bolt.Close())
+	}
+	if s.peers != nil {
+		errs = append(errs, s.peers.close())
 	}
 	if s.logs != nil {
 		errs = append(errs, s.logs.Close())

@@ -11,6 +11,35 @@ func (c *Client) Status(ctx context.Context) (*weirv1.GetStatusResponse, error) 
 	return call(ctx, c, repeatable, c.cluster.GetStatus, &weirv1.GetStatusRequest{})
 }
 
+// AddNode takes the node called name, which listens for peers at an address, into the group. It returns before the node has
+// joined.
+func (c *Client) AddNode(ctx context.Context, name, peerAddr string) (*weirv1.NodeStatus, error) {
+	r, err := call(ctx, c, repeatable, c.cluster.AddNode, &weirv1.AddNodeRequest{Node: name, PeerAddr: peerAddr})
+	return r.GetNode(), err
+}
+
+// RemoveNode takes a node out of the group, for good. It returns before the node has left.
+func (c *Client) RemoveNode(ctx context.Context, name string) (*weirv1.NodeStatus, error) {
+	r, err := call(ctx, c, repeatable, c.cluster.RemoveNode, &weirv1.RemoveNodeRequest{Node: name})
+	return r.GetNode(), err
+}
+
+// DrainNode keeps the lead of all logs away from a node, or, with undo, lets it lead again.
+func (c *Client) DrainNode(ctx context.Context, name string, undo bool) (*weirv1.NodeStatus, error) {
+	r, err := call(ctx, c, repeatable, c.cluster.DrainNode, &weirv1.DrainNodeRequest{Node: name, Undo: undo})
+	return r.GetNode(), err
+}
+
+// Rebalance spreads the lead of the shards evenly over the nodes.
+func (c *Client) Rebalance(ctx context.Context) (*weirv1.RebalanceResponse, error) {
+	return call(ctx, c, repeatable, c.cluster.Rebalance, &weirv1.RebalanceRequest{})
+}
+
+// VerifyCluster compares what the nodes hold of pipelines at one cut; no names = of all.
+func (c *Client) VerifyCluster(ctx context.Context, pipelines ...string) (*weirv1.VerifyClusterResponse, error) {
+	return call(ctx, c, repeatable, c.cluster.VerifyCluster, &weirv1.VerifyClusterRequest{Pipelines: pipelines})
+}
+
 // Version returns what the server that answers is.
 func (c *Client) Version(ctx context.Context) (*weirv1.GetVersionResponse, error) {
 	return call(ctx, c, repeatable, c.cluster.GetVersion, &weirv1.GetVersionRequest{})

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -11,30 +13,225 @@ import (
 )
 
 func (c *cli) clusterCommand() *cobra.Command {
-	return c.noun("cluster", "Look at the node group", c.clusterStatusCommand())
+	return c.noun("cluster", "Look at the node group, and change its nodes", c.clusterStatusCommand(), c.clusterAddCommand(), c.clusterRemoveCommand(),
+		c.clusterDrainCommand(), c.clusterRebalanceCommand(), c.clusterVerifyCommand())
 }
 
 func (c *cli) clusterStatusCommand() *cobra.Command {
-	return c.clientVerb(&cobra.Command{Use: "status [flags]", Short: "Show the group, its logs, and the node that answers"}, cobra.NoArgs,
-		func(ctx context.Context, w *weir.Client, _ []string) error {
-			s, err := w.Status(ctx)
-			if err != nil {
+	var watch bool
+	cmd := &cobra.Command{Use: "status [flags]", Short: "Show the group, its nodes and its logs",
+		Long: `Show the group: its nodes, which of them lead which logs, how far each has applied them, the newest cut that each
+serves, and the room on its disk. The node that answers asks the others; one that does not answer is shown so.`}
+	cmd.Flags().BoolVar(&watch, "watch", false, "show it again each second, until interrupted")
+	return c.clientVerb(cmd, cobra.NoArgs, func(ctx context.Context, w *weir.Client, _ []string) error {
+		for {
+			if err := c.printStatus(ctx, w); err != nil || !watch {
 				return err
 			}
-			if c.json() {
-				return c.printJSON(s)
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(time.Second):
 			}
-			if _, err := fmt.Fprintf(c.stdout, "group %s: %d shards, %d pipelines, %d streams\nnode %s, version %s, up since %s\n\n",
-				s.GetClusterId(), s.GetShards(), s.GetPipelines(), s.GetStreams(), s.GetNode(), s.GetVersion(), timeText(s.GetStartedAt())); err != nil {
-				return err
-			}
-			t := newTable(c.stdout, "LOG", "ROLE", "LEADER", "TERM", "APPLIED", "LAST", "SNAPSHOT")
-			for _, l := range append([]*weirv1.RaftLog{s.GetMeta()}, s.GetShardLogs()...) {
-				if err := t.add(text(l.GetGroup()), text(l.GetRole()), text(l.GetLeader()), number(l.GetTerm()), number(l.GetAppliedIndex()),
-					number(l.GetLastIndex()), number(l.GetSnapshotIndex())); err != nil {
+			if !c.json() {
+				if _, err := fmt.Fprintln(c.stdout); err != nil {
 					return err
 				}
 			}
-			return t.flush()
+		}
+	})
+}
+
+func (c *cli) printStatus(ctx context.Context, w *weir.Client) error {
+	s, err := w.Status(ctx)
+	if err != nil {
+		return err
+	}
+	if c.json() {
+		return c.printJSON(s)
+	}
+	if _, err := fmt.Fprintf(c.stdout, "group %s: %d shards, %d pipelines, %d streams\nnode %s, version %s, up since %s\n\n",
+		s.GetClusterId(), s.GetShards(), s.GetPipelines(), s.GetStreams(), s.GetNode(), s.GetVersion(), timeText(s.GetStartedAt())); err != nil {
+		return err
+	}
+	if len(s.GetNodes()) > 0 {
+		if err := c.printNodes(s); err != nil {
+			return err
+		}
+	}
+	t := newTable(c.stdout, "LOG", "ROLE", "LEADER", "TERM", "APPLIED", "LAST", "SNAPSHOT")
+	for _, l := range append([]*weirv1.RaftLog{s.GetMeta()}, s.GetShardLogs()...) {
+		if err := t.add(text(l.GetGroup()), text(l.GetRole()), text(l.GetLeader()), number(l.GetTerm()), number(l.GetAppliedIndex()),
+			number(l.GetLastIndex()), number(l.GetSnapshotIndex())); err != nil {
+			return err
+		}
+	}
+	return t.flush()
+}
+
+// printNodes prints a line per node. Behind is how many entries of all logs it has not applied that another node has.
+func (c *cli) printNodes(s *weirv1.GetStatusResponse) error {
+	most := make(map[string]uint64)
+	for _, n := range s.GetNodes() {
+		for _, l := range append([]*weirv1.RaftLog{n.GetMeta()}, n.GetShardLogs()...) {
+			most[l.GetGroup()] = max(most[l.GetGroup()], l.GetAppliedIndex())
+		}
+	}
+	t := newTable(c.stdout, "NODE", "STATE", "LEADS", "BEHIND", "CUTS", "DISK FREE", "VERSION", "PEERS", "CLIENTS")
+	for _, n := range s.GetNodes() {
+		if !n.GetReachable() {
+			state := n.GetState()
+			if n.GetProblem() != "" {
+				state += ", does not answer"
+			}
+			if err := t.add(text(n.GetNode()), text(state), text(""), text(""), text(""), text(""), text(""), text(n.GetPeerAddr()), text(n.GetGrpcAddr())); err != nil {
+				return err
+			}
+			continue
+		}
+		var leads, cuts []string
+		var behind uint64
+		for _, l := range append([]*weirv1.RaftLog{n.GetMeta()}, n.GetShardLogs()...) {
+			if l.GetRole() == "leader" {
+				leads = append(leads, strings.TrimPrefix(l.GetGroup(), "shard-"))
+			}
+			behind += most[l.GetGroup()] - l.GetAppliedIndex()
+		}
+		for _, p := range n.GetCuts() {
+			cuts = append(cuts, fmt.Sprintf("%s@%d", p.GetPipeline(), p.GetCheckpoint()))
+		}
+		if err := t.add(text(n.GetNode()), text(n.GetState()), text(strings.Join(leads, ",")), number(behind), text(strings.Join(cuts, " ")),
+			text(byteText(n.GetDiskFreeBytes())), text(n.GetVersion()), text(n.GetPeerAddr()), text(n.GetGrpcAddr())); err != nil {
+			return err
+		}
+	}
+	if err := t.flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(c.stdout)
+	return err
+}
+
+// byteText prints a number of bytes for people.
+func byteText(n uint64) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+}
+
+func (c *cli) clusterAddCommand() *cobra.Command {
+	var addr string
+	cmd := &cobra.Command{Use: "add NODE --peer-addr HOST:PORT [flags]", Short: "Take a node into the group",
+		Long: `Take a node into the group. It was started with --peer-addr, --join naming nodes of the group, a --node-id that
+the group has never had, and an empty data directory, and it waits. The command returns at once: the node is brought up to date
+while the group goes on, and weir cluster status shows it joining, then active. One node at a time joins or leaves.`,
+		Example: "  weir cluster add n4 --peer-addr 10.0.0.4:7712"}
+	cmd.Flags().StringVar(&addr, "peer-addr", "", "where the node listens for others")
+	return c.clientVerb(cmd, cobra.ExactArgs(1), func(ctx context.Context, w *weir.Client, args []string) error {
+		if addr == "" {
+			return usage(fmt.Errorf("where is node %s? say --peer-addr HOST:PORT", args[0]))
+		}
+		n, err := w.AddNode(ctx, args[0], addr)
+		return c.printNode(n, err)
+	})
+}
+
+func (c *cli) clusterRemoveCommand() *cobra.Command {
+	return c.clientVerb(&cobra.Command{Use: "remove NODE [flags]", Short: "Take a node out of the group, for good",
+		Long: `Take a node out of the group, for good: also one that is gone with its disk. Its name is not given again. The
+command returns at once; weir cluster status shows the node leaving, then gone. Add its successor first: until then the group
+has fewer copies.`}, cobra.ExactArgs(1), func(ctx context.Context, w *weir.Client, args []string) error {
+		n, err := w.RemoveNode(ctx, args[0])
+		return c.printNode(n, err)
+	})
+}
+
+func (c *cli) clusterDrainCommand() *cobra.Command {
+	var undo bool
+	cmd := &cobra.Command{Use: "drain NODE [flags]", Short: "Let a node lead nothing, so that it can be stopped unnoticed",
+		Long: `Move the lead of all logs away from a node, and keep it away. It goes on holding its copies and answering. Drain,
+restart, undo, one node after another, is a rolling restart.`}
+	cmd.Flags().BoolVar(&undo, "undo", false, "let the node lead again")
+	return c.clientVerb(cmd, cobra.ExactArgs(1), func(ctx context.Context, w *weir.Client, args []string) error {
+		n, err := w.DrainNode(ctx, args[0], undo)
+		return c.printNode(n, err)
+	})
+}
+
+func (c *cli) printNode(n *weirv1.NodeStatus, err error) error {
+	if err != nil {
+		return err
+	}
+	if c.json() {
+		return c.printJSON(n)
+	}
+	_, err = fmt.Fprintf(c.stdout, "node %s is %s\n", n.GetNode(), n.GetState())
+	return err
+}
+
+func (c *cli) clusterRebalanceCommand() *cobra.Command {
+	return c.clientVerb(&cobra.Command{Use: "rebalance [flags]", Short: "Spread the lead of the shards evenly, now",
+		Long: `Spread the lead of the shards evenly over the active nodes, now. The group does so by itself when nothing has moved
+for half a minute. Pipelines recover once, from their newest cut.`}, cobra.NoArgs, func(ctx context.Context, w *weir.Client, _ []string) error {
+		r, err := w.Rebalance(ctx)
+		if err != nil {
+			return err
+		}
+		if c.json() {
+			return c.printJSON(r)
+		}
+		for _, m := range r.GetMoves() {
+			if _, err := fmt.Fprintf(c.stdout, "shard %d: %s to %s\n", m.GetShard(), m.GetFrom(), m.GetTo()); err != nil {
+				return err
+			}
+		}
+		if len(r.GetMoves()) == 0 {
+			_, err = fmt.Fprintln(c.stdout, "nothing to move")
+		}
+		return err
+	})
+}
+
+func (c *cli) clusterVerifyCommand() *cobra.Command {
+	return c.clientVerb(&cobra.Command{Use: "verify [PIPELINE ...] [flags]", Short: "Compare what the nodes hold of pipelines at one cut",
+		Long: `Compare what the nodes hold: for each pipeline and shard, a digest of all rows at the newest committed cut, computed
+by every node from its own copy. It reads all of the state. The exit code is 1 when two copies differ or a node did not answer.`}, cobra.ArbitraryArgs,
+		func(ctx context.Context, w *weir.Client, args []string) error {
+			r, err := w.VerifyCluster(ctx, args...)
+			if err != nil {
+				return err
+			}
+			unequal := 0
+			for _, v := range r.GetVerified() {
+				if !v.GetEqual() {
+					unequal++
+				}
+			}
+			if c.json() {
+				err = c.printJSON(r)
+			} else {
+				err = c.printVerified(r)
+			}
+			if err == nil && unequal > 0 {
+				err = fmt.Errorf("%d of %d copies' comparisons are not equal", unequal, len(r.GetVerified()))
+			}
+			return err
 		})
+}
+
+func (c *cli) printVerified(r *weirv1.VerifyClusterResponse) error {
+	t := newTable(c.stdout, "PIPELINE", "SHARD", "CUT", "EQUAL", "NODE", "KEYS", "DIGEST")
+	for _, v := range r.GetVerified() {
+		for _, n := range v.GetReplicas() {
+			digest := fmt.Sprintf("%016x", n.GetDigest())
+			if n.GetProblem() != "" {
+				digest = n.GetProblem()
+			}
+			if err := t.add(text(v.GetPipeline()), number(uint64(v.GetShard())), number(v.GetCheckpoint()), text(fmt.Sprint(v.GetEqual())), text(n.GetNode()), number(n.GetKeys()), text(digest)); err != nil {
+				return err
+			}
+		}
+	}
+	return t.flush()
 }

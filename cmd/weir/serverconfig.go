@@ -19,6 +19,7 @@ import (
 	"github.com/knadh/koanf/v2"
 	"github.com/spf13/pflag"
 
+	"github.com/weirdb/weir/internal/peernet"
 	"github.com/weirdb/weir/node"
 )
 
@@ -37,6 +38,13 @@ type serverSettings struct {
 	httpAddr   string
 	grpcAddr   string
 	respAddr   string
+	peerAddr   string
+	advertise  string
+	join       string
+	expect     int
+	peerCert   string
+	peerKey    string
+	peerCA     string
 	insecure   bool
 	reflection bool
 	faults     bool
@@ -63,6 +71,13 @@ func newServerSettings(f *pflag.FlagSet) *serverSettings {
 	f.StringVar(&s.httpAddr, "http-addr", node.DefaultHTTPAddr, "where to listen for HTTP")
 	f.StringVar(&s.grpcAddr, "grpc-addr", node.DefaultGRPCAddr, "where to listen for gRPC")
 	f.StringVar(&s.respAddr, "resp-addr", "", "where to listen for Redis clients, which read tables (docs/resp.md), for example 127.0.0.1:6380; empty = nowhere")
+	f.StringVar(&s.peerAddr, "peer-addr", "", "where to listen for the other nodes of the group, for example 127.0.0.1:7712; empty = the group is this node alone")
+	f.StringVar(&s.advertise, "advertise", "", "host by which other nodes and clients reach this one; empty = the one of each address")
+	f.StringVar(&s.join, "join", "", "peer addresses of nodes of the group, comma-separated; the same list on each node that founds it")
+	f.IntVar(&s.expect, "bootstrap-expect", 0, "how many nodes found a new group: all of --join; 0 = this node founds none")
+	f.StringVar(&s.peerCert, "peer-cert", "", "PEM file of this node's certificate for other nodes, whose DNS name is the node's; read again when it changes")
+	f.StringVar(&s.peerKey, "peer-key", "", "PEM file of its key")
+	f.StringVar(&s.peerCA, "peer-ca", "", "PEM file of the authority that signs the nodes' certificates")
 	f.BoolVar(&s.insecure, "allow-insecure", false, "listen on addresses that others can reach, without TLS and authentication")
 	f.BoolVar(&s.reflection, "reflection", false, "answer gRPC reflection")
 	f.BoolVar(&s.faults, "allow-fault-injection", false, "let clients crash pipelines, for tests")
@@ -242,6 +257,18 @@ func (s *serverSettings) node() (node.Config, error) {
 	cfg := node.Config{
 		DataDir: s.dataDir, NodeID: s.nodeID, Shards: s.shards, HTTPAddr: s.httpAddr, GRPCAddr: s.grpcAddr, RESPAddr: s.respAddr, AllowInsecure: s.insecure,
 		Reflection: s.reflection, FaultInjection: s.faults, MemoryBytes: int64(s.memory), StateCacheBytes: int64(s.stateCache), QueryMemoryBytes: int64(s.queryMem), WatchMemoryBytes: int64(s.watchMem), WatchRetained: s.watchKept, MinFreeDisk: int64(s.minFree), Tuning: s.tuning, PhaseFile: s.phaseFile,
+		PeerAddr: s.peerAddr, Advertise: s.advertise, BootstrapExpect: s.expect,
+	}
+	for a := range strings.SplitSeq(s.join, ",") {
+		if a = strings.TrimSpace(a); a != "" {
+			cfg.Join = append(cfg.Join, a)
+		}
+	}
+	if s.peerCert != "" || s.peerKey != "" || s.peerCA != "" {
+		var err error
+		if cfg.PeerServerTLS, cfg.PeerClientTLS, err = peernet.LoadTLS(s.peerCert, s.peerKey, s.peerCA); err != nil {
+			return cfg, fmt.Errorf("certificates for other nodes: %w", err)
+		}
 	}
 	return cfg, cfg.Validate()
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/batch"
+	weirv1 "github.com/weirdb/weir/proto/weir/v1"
 )
 
 // Backends is what the services call. All are safe for concurrent use. Errors are *dataflow.Error where a user can do
@@ -321,6 +322,17 @@ type ClusterStatus struct {
 // Cluster shows the node group.
 type Cluster interface {
 	Status(ctx context.Context) (ClusterStatus, error)
+	// Nodes shows all nodes of the group, those that do not answer too; none in a group of one.
+	Nodes(ctx context.Context) []*weirv1.NodeStatus
+	// AddNode takes the node at an address into the group, RemoveNode takes one out, DrainNode keeps the lead of all logs away
+	// from one, or lets it lead again. They return before that is done.
+	AddNode(ctx context.Context, peerAddr, name string) (*weirv1.NodeStatus, error)
+	RemoveNode(ctx context.Context, node string) (*weirv1.NodeStatus, error)
+	DrainNode(ctx context.Context, node string, undo bool) (*weirv1.NodeStatus, error)
+	// Rebalance spreads the shards' leads evenly and returns what it has moved.
+	Rebalance(ctx context.Context) ([]*weirv1.Move, error)
+	// Verify compares what the nodes hold of pipelines, no names = all.
+	Verify(ctx context.Context, pipelines []string) ([]*weirv1.Verified, error)
 	// Ready returns nil when the node can serve: it has a committed cut for a pipeline, or there is no pipeline.
 	// Otherwise the error says what is missing.
 	Ready(ctx context.Context) error

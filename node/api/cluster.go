@@ -22,7 +22,8 @@ type clusterService struct {
 	version Version
 }
 
-func raftMessage(l RaftLog) *weirv1.RaftLog {
+// RaftMessage shows a log.
+func RaftMessage(l RaftLog) *weirv1.RaftLog {
 	return &weirv1.RaftLog{Group: l.Group, Role: l.Role, Term: l.Term, Leader: l.Leader, AppliedIndex: uint64(l.Applied),
 		LastIndex: uint64(l.Last), SnapshotIndex: uint64(l.Snapshot)}
 }
@@ -33,12 +34,61 @@ func (s *clusterService) GetStatus(ctx context.Context, _ *weirv1.GetStatusReque
 	if err != nil {
 		return nil, err
 	}
-	m := &weirv1.GetStatusResponse{ClusterId: s.group.String(), Node: c.Node, Shards: uint32(c.Shards), Meta: raftMessage(c.Meta),
+	m := &weirv1.GetStatusResponse{ClusterId: s.group.String(), Node: c.Node, Shards: uint32(c.Shards), Meta: RaftMessage(c.Meta),
 		StartedAt: timestamp(c.StartedAt), Pipelines: uint32(c.Pipelines), Streams: uint32(c.Streams), Version: s.version.Version}
 	for _, l := range c.Logs {
-		m.ShardLogs = append(m.ShardLogs, raftMessage(l))
+		m.ShardLogs = append(m.ShardLogs, RaftMessage(l))
 	}
+	m.Nodes = s.b.Cluster.Nodes(ctx)
 	return m, nil
+}
+
+// AddNode implements weirv1.ClusterServiceServer.
+func (s *clusterService) AddNode(ctx context.Context, req *weirv1.AddNodeRequest) (*weirv1.AddNodeResponse, error) {
+	if req.GetPeerAddr() == "" {
+		return nil, dataflow.Errorf(dataflow.ReasonRequestInvalid, "peer_addr: is empty; where does the node listen for others?")
+	}
+	n, err := s.b.Cluster.AddNode(ctx, req.GetPeerAddr(), req.GetNode())
+	if err != nil {
+		return nil, err
+	}
+	return &weirv1.AddNodeResponse{Node: n}, nil
+}
+
+// RemoveNode implements weirv1.ClusterServiceServer.
+func (s *clusterService) RemoveNode(ctx context.Context, req *weirv1.RemoveNodeRequest) (*weirv1.RemoveNodeResponse, error) {
+	n, err := s.b.Cluster.RemoveNode(ctx, req.GetNode())
+	if err != nil {
+		return nil, err
+	}
+	return &weirv1.RemoveNodeResponse{Node: n}, nil
+}
+
+// DrainNode implements weirv1.ClusterServiceServer.
+func (s *clusterService) DrainNode(ctx context.Context, req *weirv1.DrainNodeRequest) (*weirv1.DrainNodeResponse, error) {
+	n, err := s.b.Cluster.DrainNode(ctx, req.GetNode(), req.GetUndo())
+	if err != nil {
+		return nil, err
+	}
+	return &weirv1.DrainNodeResponse{Node: n}, nil
+}
+
+// Rebalance implements weirv1.ClusterServiceServer.
+func (s *clusterService) Rebalance(ctx context.Context, _ *weirv1.RebalanceRequest) (*weirv1.RebalanceResponse, error) {
+	moves, err := s.b.Cluster.Rebalance(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &weirv1.RebalanceResponse{Moves: moves}, nil
+}
+
+// VerifyCluster implements weirv1.ClusterServiceServer.
+func (s *clusterService) VerifyCluster(ctx context.Context, req *weirv1.VerifyClusterRequest) (*weirv1.VerifyClusterResponse, error) {
+	v, err := s.b.Cluster.Verify(ctx, req.GetPipelines())
+	if err != nil {
+		return nil, err
+	}
+	return &weirv1.VerifyClusterResponse{Verified: v}, nil
 }
 
 // GetVersion implements weirv1.ClusterServiceServer.

@@ -3,6 +3,7 @@ package nodetest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"math"
@@ -38,6 +39,8 @@ type Options struct {
 	RESP bool
 	// Reflection answers gRPC reflection.
 	Reflection bool
+	// Peer makes the node one of a group of several; set by OpenGroup.
+	Peer *Peer
 	// Logger takes the node's messages. Default: the test's log, errors only: a start warns of elections.
 	Logger *slog.Logger
 }
@@ -81,11 +84,16 @@ func Open(t testing.TB, opts Options) *Node {
 	}
 	n := &Node{t: t, opts: opts, fs: opts.FS}
 	if n.opts.Logger == nil {
-		n.opts.Logger = slog.New(slog.NewTextHandler(testLog{t}, &slog.HandlerOptions{Level: slog.LevelError}))
+		n.opts.Logger = testLogger(t)
 	}
 	n.open()
 	t.Cleanup(n.Close)
 	return n
+}
+
+// testLogger writes errors to the test's log.
+func testLogger(t testing.TB) *slog.Logger {
+	return slog.New(slog.NewTextHandler(testLog{t}, &slog.HandlerOptions{Level: slog.LevelError}))
 }
 
 // testLog writes messages of the node to the test's log. They come from a node that the test has closed before it ends.
@@ -107,20 +115,27 @@ func (d disk) GetDiskUsage(string) (vfs.DiskUsage, error) { return d.usage() }
 
 func (n *Node) open() {
 	n.t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	nd, err := node.Open(ctx, n.config())
-	if err != nil {
-		cancel()
-		n.t.Fatalf("open the node: %v", err)
+	if err := n.start(context.Background()); err != nil {
+		n.t.Fatal(err)
 	}
+}
+
+// start opens the node and runs it. opening ends the opening.
+func (n *Node) start(opening context.Context) error {
+	nd, err := node.Open(opening, n.config())
+	if err != nil {
+		return fmt.Errorf("open the node: %w", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
 	n.node, n.stop, n.done = nd, cancel, make(chan error, 1)
 	go func() { n.done <- nd.Run(ctx) }()
 	n.conn, err = grpc.NewClient(nd.GRPCAddr(), grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)))
 	if err != nil {
-		n.t.Fatalf("connect to the node: %v", err)
+		return fmt.Errorf("connect to the node: %w", err)
 	}
 	n.http = &http.Client{Transport: &http.Transport{}}
+	return nil
 }
 
 // config is what the node is opened with.
@@ -128,6 +143,9 @@ func (n *Node) config() node.Config {
 	cfg := node.Config{
 		DataDir: dataDir, FS: n.fs, Shards: n.opts.Shards, GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0",
 		MemoryBytes: n.opts.MemoryBytes, Tuning: n.opts.Tuning, Reflection: n.opts.Reflection, FaultInjection: true, Logger: n.opts.Logger,
+	}
+	if p := n.opts.Peer; p != nil {
+		cfg.NodeID, cfg.PeerAddr, cfg.PeerNetwork, cfg.Join, cfg.BootstrapExpect = p.ID, p.Addr, p.Network, p.Join, p.Expect
 	}
 	if n.opts.RESP {
 		cfg.RESPAddr = "127.0.0.1:0"

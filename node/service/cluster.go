@@ -21,7 +21,10 @@ var (
 
 // WaitToken waits until the tables of pipelines cover the positions.
 func (s *Service) WaitToken(ctx context.Context, w api.TokenWait) ([]dataflow.Cut, error) {
-	st := s.cfg.Meta.State()
+	st, err := s.cfg.Meta.Current(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var cuts []dataflow.Cut
 	for _, name := range w.Pipelines {
 		if _, err := st.Pipeline(name); err != nil {
@@ -82,17 +85,24 @@ func (s *Service) Status(context.Context) (api.ClusterStatus, error) {
 		Node: s.cfg.Node, Shards: st.Shards, Meta: s.cfg.MetaStatus(), StartedAt: s.cfg.StartedAt,
 		Pipelines: len(st.Pipelines), Streams: len(st.Streams),
 	}
+	out.Logs = s.logs()
+	return out, nil
+}
+
+// logs shows the shards' logs as this node has them.
+func (s *Service) logs() []api.RaftLog {
+	var out []api.RaftLog
 	for _, sh := range s.cfg.Shards {
 		role := "follower"
 		if sh.Log.IsLeader() {
 			role = "leader"
 		}
-		out.Logs = append(out.Logs, api.RaftLog{
+		out = append(out, api.RaftLog{
 			Group: "shard-" + strconv.Itoa(int(sh.ID)), Role: role, Leader: sh.Log.Leader(), Term: sh.Log.Term(),
 			Applied: sh.Log.AppliedIndex(), Last: sh.Log.AppliedIndex(),
 		})
 	}
-	return out, nil
+	return out
 }
 
 // readyGrace is how old a pipeline gets before the node has to serve it in order to be ready. Its cut 0 is readable some

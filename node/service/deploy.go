@@ -23,7 +23,10 @@ const deployTries = 10
 // pipeline.
 func (s *Service) Deploy(ctx context.Context, d api.Deploy) (*api.Deployed, error) {
 	for try := 1; ; try++ {
-		st := s.cfg.Meta.State()
+		st, err := s.cfg.Meta.Current(ctx)
+		if err != nil {
+			return nil, err
+		}
 		out, err := s.deploy(ctx, st, d)
 		if r := dataflow.ReasonOf(err); r != dataflow.ReasonStreamConflict && r != dataflow.ReasonStreamNotFound || st == s.cfg.Meta.State() || try == deployTries {
 			return out, err
@@ -244,6 +247,10 @@ func (d *deployment) create(ctx context.Context) (*api.Deployed, error) {
 		d.out.Unchanged = true
 		d.out.Pipeline, err = d.describe(d.state, old)
 		return d.out, err
+	}
+	var err error
+	if d.command.Owners, err = d.cfg.Fleet.Placement(ctx); err != nil {
+		return nil, err
 	}
 	p, created, err := d.cfg.Meta.CreatePipeline(ctx, d.command)
 	if dataflow.ReasonOf(err) == dataflow.ReasonPipelineExists { // it was made since we looked

@@ -21,7 +21,7 @@ func (s *Service) describe(st *meta.State, p *meta.Pipeline) (*api.Pipeline, err
 		return nil, err
 	}
 	out := &api.Pipeline{
-		Name: p.Name, UID: p.UID, SQL: p.SQL, Options: p.Options.List(), State: stateNow(s.cfg.Worker, p), Failure: p.Failure,
+		Name: p.Name, UID: p.UID, SQL: p.SQL, Options: p.Options.List(), State: stateNow(s.cfg.Fleet, p), Failure: p.Failure,
 		Timeline: p.Timeline, Incarnation: p.Incarnation, CreatedAt: p.CreatedAt,
 	}
 	for _, t := range prog.Plan.Tables() {
@@ -37,8 +37,11 @@ func (s *Service) describe(st *meta.State, p *meta.Pipeline) (*api.Pipeline, err
 }
 
 // ListPipelines returns all pipelines by name.
-func (s *Service) ListPipelines(context.Context) ([]*api.Pipeline, error) {
-	st := s.cfg.Meta.State()
+func (s *Service) ListPipelines(ctx context.Context) ([]*api.Pipeline, error) {
+	st, err := s.cfg.Meta.Current(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var out []*api.Pipeline
 	for _, p := range st.PipelineList() {
 		d, err := s.describe(st, p)
@@ -51,8 +54,11 @@ func (s *Service) ListPipelines(context.Context) ([]*api.Pipeline, error) {
 }
 
 // GetPipeline returns one pipeline.
-func (s *Service) GetPipeline(_ context.Context, name string) (*api.Pipeline, error) {
-	st := s.cfg.Meta.State()
+func (s *Service) GetPipeline(ctx context.Context, name string) (*api.Pipeline, error) {
+	st, err := s.cfg.Meta.Current(ctx)
+	if err != nil {
+		return nil, err
+	}
 	p, err := st.Pipeline(name)
 	if err != nil {
 		return nil, err
@@ -74,8 +80,8 @@ func (s *Service) DeletePipeline(ctx context.Context, name string) ([]string, er
 }
 
 // control finds a pipeline, applies change to it and shows the result.
-func (s *Service) control(name string, change func(*meta.Pipeline) (*meta.Pipeline, error)) (*api.Pipeline, error) {
-	p, err := s.cfg.Meta.State().Pipeline(name)
+func (s *Service) control(ctx context.Context, name string, change func(*meta.Pipeline) (*meta.Pipeline, error)) (*api.Pipeline, error) {
+	p, err := s.cfg.Meta.FindPipeline(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +93,7 @@ func (s *Service) control(name string, change func(*meta.Pipeline) (*meta.Pipeli
 
 // StopPipeline asks for a final checkpoint and waits until the pipeline has stopped, or ctx ends.
 func (s *Service) StopPipeline(ctx context.Context, name string) (*api.Pipeline, error) {
-	return s.control(name, func(p *meta.Pipeline) (*meta.Pipeline, error) {
+	return s.control(ctx, name, func(p *meta.Pipeline) (*meta.Pipeline, error) {
 		if _, err := s.cfg.Meta.Stop(ctx, p.UID); err != nil {
 			return nil, err
 		}
@@ -108,7 +114,7 @@ func (s *Service) StopPipeline(ctx context.Context, name string) (*api.Pipeline,
 
 // ResumePipeline lets a stopped or failed pipeline go on, without the row that it failed at if so asked.
 func (s *Service) ResumePipeline(ctx context.Context, name string, skipFailedRow bool) (*api.Pipeline, error) {
-	return s.control(name, func(p *meta.Pipeline) (*meta.Pipeline, error) {
+	return s.control(ctx, name, func(p *meta.Pipeline) (*meta.Pipeline, error) {
 		if !skipFailedRow {
 			return s.cfg.Meta.Resume(ctx, p.UID)
 		}
@@ -130,18 +136,18 @@ func withoutSkip(p *meta.Pipeline) string {
 
 // SetPipelineOptions changes options, also of a running pipeline.
 func (s *Service) SetPipelineOptions(ctx context.Context, name string, options []dataflow.Option) (*api.Pipeline, error) {
-	return s.control(name, func(p *meta.Pipeline) (*meta.Pipeline, error) {
+	return s.control(ctx, name, func(p *meta.Pipeline) (*meta.Pipeline, error) {
 		return s.cfg.Meta.SetOptions(ctx, p.UID, options)
 	})
 }
 
 // FailPipeline crashes the dataflow as a fault would.
-func (s *Service) FailPipeline(_ context.Context, name string) (dataflow.Incarnation, error) {
+func (s *Service) FailPipeline(ctx context.Context, name string) (dataflow.Incarnation, error) {
 	if !s.cfg.AllowFaults {
 		return 0, dataflow.Errorf(dataflow.ReasonPipelineState, "this server does not allow faults to be injected").
 			WithHint("start it with --allow-fault-injection")
 	}
-	p, err := s.cfg.Meta.State().Pipeline(name)
+	p, err := s.cfg.Meta.FindPipeline(ctx, name)
 	if err != nil {
 		return 0, err
 	}

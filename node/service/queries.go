@@ -10,6 +10,7 @@ import (
 	"github.com/weirdb/weir/dataflow/plan"
 	"github.com/weirdb/weir/dataflow/state"
 	"github.com/weirdb/weir/node/catalog"
+	"github.com/weirdb/weir/node/fleet"
 	"github.com/weirdb/weir/node/worker"
 	"github.com/weirdb/weir/raftlog/meta"
 	"github.com/weirdb/weir/statequery"
@@ -28,6 +29,7 @@ type QuerySources struct {
 	Meta   *meta.Log
 	Cat    *catalog.Catalog
 	Worker *worker.Worker
+	Fleet  *fleet.Fleet
 	Shards []*worker.Shard
 }
 
@@ -40,24 +42,29 @@ var (
 
 // Pipeline returns a pipeline by name.
 func (q QuerySources) Pipeline(name string) (*statequery.Pipeline, error) {
-	p, err := q.Meta.State().Pipeline(name)
+	ctx, cancel := context.WithTimeout(context.Background(), findTime)
+	defer cancel()
+	p, err := q.Meta.FindPipeline(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	return q.info(p), nil
 }
 
+// findTime bounds how long a pipeline is looked for that this node does not know, and perhaps another one does.
+const findTime = 2 * time.Second
+
 // info is PipelineInfo with the state that a reader meets.
 func (q QuerySources) info(p *meta.Pipeline) *statequery.Pipeline {
 	out := PipelineInfo(p)
-	out.State = stateNow(q.Worker, p)
+	out.State = stateNow(q.Fleet, p)
 	return out
 }
 
-// stateNow is a pipeline's state: what the meta log says, but while nothing runs on this node, as after its start, a
-// pipeline that the log has RUNNING is about to recover.
-func stateNow(w *worker.Worker, p *meta.Pipeline) dataflow.PipelineState {
-	if p.State == dataflow.PipelineRunning && w.Live(p.UID) == nil {
+// stateNow is a pipeline's state: what the meta log says, but while nothing runs of the shards that this node owns, as after
+// its start, a pipeline that the log has RUNNING is about to recover.
+func stateNow(f *fleet.Fleet, p *meta.Pipeline) dataflow.PipelineState {
+	if p.State == dataflow.PipelineRunning && !f.Runs(p.UID) {
 		return dataflow.PipelineRecovering
 	}
 	return p.State
@@ -129,11 +136,36 @@ func (v view) Changes(older statequery.View, stage dataflow.StageID, lo, hi []by
 
 // Live returns the running incarnation, or nil.
 func (q QuerySources) Live(uid dataflow.PipelineUID) statequery.Live {
-	r := q.Worker.Live(uid)
-	if r == nil {
-		return nil
+	here, spread := q.Fleet.Live(uid)
+	switch {
+	case here != nil:
+		return live{here}
+	case spread != nil:
+		return spreadLive{spread}
 	}
-	return live{r}
+	return nil
+}
+
+// spreadLive gives a run on several nodes as statequery reads it.
+type spreadLive struct{ *fleet.Live }
+
+func (l spreadLive) Get(stage dataflow.StageID, shard dataflow.ShardID, key, dst []byte) ([]byte, bool, error) {
+	val, found, err := l.Live.Get(stage, shard, key, dst)
+	return val, found, ended(l.Incarnation(), err)
+}
+
+func (l spreadLive) GetAll(stage dataflow.StageID, shard dataflow.ShardID, keys *dataflow.Lookups) error {
+	return ended(l.Incarnation(), l.Live.GetAll(stage, shard, keys))
+}
+
+func (l spreadLive) Scan(stage dataflow.StageID, shard dataflow.ShardID, lo, hi []byte, limit int) (keys, values [][]byte, err error) {
+	keys, values, err = l.Live.Scan(stage, shard, lo, hi, limit)
+	return keys, values, ended(l.Incarnation(), err)
+}
+
+func (l spreadLive) Fresh(stage dataflow.StageID, shard dataflow.ShardID, maxBytes int64) (keys, values [][]byte, err error) {
+	keys, values, err = l.Live.Fresh(stage, shard, maxBytes)
+	return keys, values, ended(l.Incarnation(), err)
 }
 
 // live gives a run as statequery reads it.
@@ -143,11 +175,11 @@ func (l live) Incarnation() dataflow.Incarnation { return l.Running.Incarnation 
 
 func (l live) Get(stage dataflow.StageID, shard dataflow.ShardID, key, dst []byte) ([]byte, bool, error) {
 	val, found, err := l.Running.Get(stage, shard, key, dst)
-	return val, found, l.ended(err)
+	return val, found, ended(l.Incarnation(), err)
 }
 
 func (l live) GetAll(stage dataflow.StageID, shard dataflow.ShardID, keys *dataflow.Lookups) error {
-	return l.ended(l.Running.GetAll(stage, shard, keys))
+	return ended(l.Incarnation(), l.Running.GetAll(stage, shard, keys))
 }
 
 func (l live) Scan(stage dataflow.StageID, shard dataflow.ShardID, lo, hi []byte, limit int) (keys, values [][]byte, err error) {
@@ -155,20 +187,20 @@ func (l live) Scan(stage dataflow.StageID, shard dataflow.ShardID, lo, hi []byte
 	for _, e := range entries {
 		keys, values = append(keys, e.Key), append(values, e.Val)
 	}
-	return keys, values, l.ended(err)
+	return keys, values, ended(l.Incarnation(), err)
 }
 
 func (l live) Fresh(stage dataflow.StageID, shard dataflow.ShardID, maxBytes int64) (keys, values [][]byte, err error) {
 	keys, values, err = l.Running.Fresh(stage, shard, maxBytes)
-	return keys, values, l.ended(err)
+	return keys, values, ended(l.Incarnation(), err)
 }
 
 // ended is the answer to a read that met the end of the incarnation it had begun on; other errors are their own.
-func (l live) ended(err error) error {
+func ended(inc dataflow.Incarnation, err error) error {
 	if !errors.Is(err, worker.ErrEnded) {
 		return err
 	}
-	return dataflow.Errorf(dataflow.ReasonPipelineRecovering, "incarnation %d ended during the live read", l.Incarnation()).WithRetry(liveRetry)
+	return dataflow.Errorf(dataflow.ReasonPipelineRecovering, "incarnation %d ended during the live read", inc).WithRetry(liveRetry)
 }
 
 // liveRetry is when a live read should be tried again whose incarnation has ended.

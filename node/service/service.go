@@ -1,6 +1,7 @@
 package service
 
 import (
+	"context"
 	"log/slog"
 	"sync/atomic"
 
@@ -8,7 +9,8 @@ import (
 	"github.com/weirdb/weir/internal/phase"
 	"github.com/weirdb/weir/node/api"
 	"github.com/weirdb/weir/node/catalog"
-	"github.com/weirdb/weir/node/leader"
+	"github.com/weirdb/weir/node/fleet"
+	"github.com/weirdb/weir/node/membership"
 	"github.com/weirdb/weir/node/worker"
 	"github.com/weirdb/weir/raftlog/meta"
 	"github.com/weirdb/weir/statequery"
@@ -29,7 +31,12 @@ type Config struct {
 	Catalog *catalog.Catalog
 	Worker  *worker.Worker
 	Shards  []*worker.Shard
-	Leader  *leader.Driver
+	Fleet   *fleet.Fleet
+	Leader  Coordinators
+	Members *membership.Membership // nil in a group of one node
+	// Disk returns how many bytes of the node's disk are free, and how many must be for rows to be taken.
+	Disk    func() (free, needed uint64)
+	Version string
 	Queries *statequery.Engine
 	// MetaStatus describes the meta log's Raft group.
 	MetaStatus func() api.RaftLog
@@ -40,6 +47,20 @@ type Config struct {
 	AllowFaults bool
 	Phases      *phase.Recorder // records appends; optional
 	Logger      *slog.Logger
+}
+
+// Coordinators are asked for checkpoints. *leader.Driver implements it on the node that leads the meta log, *fleet.Coordinators
+// on every node.
+type Coordinators interface {
+	// Trigger asks for a checkpoint that covers what the tasks have read before the call, and waits for its commit.
+	Trigger(ctx context.Context, uid dataflow.PipelineUID) (dataflow.CheckpointID, error)
+	// Request asks for a checkpoint and does not wait for it.
+	Request(ctx context.Context, uid dataflow.PipelineUID) error
+	// WantRoom says that a stream which the pipeline reads refuses rows until the pipeline's next checkpoint. It does not
+	// wait.
+	WantRoom(uid dataflow.PipelineUID)
+	// Fail ends the tasks of an incarnation as if one of them had failed.
+	Fail(uid dataflow.PipelineUID, inc dataflow.Incarnation, cause string)
 }
 
 // New returns the service.

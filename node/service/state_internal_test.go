@@ -4,12 +4,15 @@ import (
 	"testing"
 
 	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/node/fleet"
 	"github.com/weirdb/weir/node/worker"
 	"github.com/weirdb/weir/raftlog/meta"
 )
 
 func TestAPipelineWithoutTasksIsNotShownAsRunning(t *testing.T) {
-	idle := &worker.Worker{} // as after the node's start
+	// As after the node's start.
+	log := meta.New(nil, meta.NewFSM(), nil)
+	idle := fleet.New(fleet.Config{Node: "n1", Meta: log, Worker: worker.New(worker.Config{Meta: log})})
 	for in, want := range map[dataflow.PipelineState]dataflow.PipelineState{
 		dataflow.PipelineRunning:    dataflow.PipelineRecovering,
 		dataflow.PipelineRecovering: dataflow.PipelineRecovering,

@@ -27,8 +27,8 @@ func streamOf(st *meta.Stream) *api.Stream {
 }
 
 // Stream returns one stream.
-func (s *Service) Stream(_ context.Context, name string) (*api.Stream, error) {
-	st, err := s.cfg.Meta.State().Stream(name)
+func (s *Service) Stream(ctx context.Context, name string) (*api.Stream, error) {
+	st, err := s.cfg.Meta.FindStream(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -44,9 +44,13 @@ func (s *Service) StreamName(id dataflow.StreamID) string {
 }
 
 // ListStreams returns all streams by name.
-func (s *Service) ListStreams(context.Context) ([]*api.Stream, error) {
+func (s *Service) ListStreams(ctx context.Context) ([]*api.Stream, error) {
+	now, err := s.cfg.Meta.Current(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var out []*api.Stream
-	for _, st := range s.cfg.Meta.State().StreamList() {
+	for _, st := range now.StreamList() {
 		out = append(out, streamOf(st))
 	}
 	return out, nil

@@ -45,8 +45,11 @@ func (s *Service) tables(st *meta.State, p *meta.Pipeline) ([]api.Table, error) 
 }
 
 // ListTables lists the tables of one pipeline, of all when the name is empty.
-func (s *Service) ListTables(_ context.Context, pipeline string) ([]api.Table, error) {
-	st := s.cfg.Meta.State()
+func (s *Service) ListTables(ctx context.Context, pipeline string) ([]api.Table, error) {
+	st, err := s.cfg.Meta.Current(ctx)
+	if err != nil {
+		return nil, err
+	}
 	if pipeline != "" {
 		p, err := st.Pipeline(pipeline)
 		if err != nil {
@@ -66,8 +69,11 @@ func (s *Service) ListTables(_ context.Context, pipeline string) ([]api.Table, e
 }
 
 // DescribeTable shows one table with the newest cut of its pipeline.
-func (s *Service) DescribeTable(_ context.Context, pipeline, table string) (api.Table, *dataflow.Cut, error) {
-	st := s.cfg.Meta.State()
+func (s *Service) DescribeTable(ctx context.Context, pipeline, table string) (api.Table, *dataflow.Cut, error) {
+	st, err := s.cfg.Meta.Current(ctx)
+	if err != nil {
+		return api.Table{}, nil, err
+	}
 	p, err := st.Pipeline(pipeline)
 	if err != nil {
 		return api.Table{}, nil, err
@@ -82,7 +88,7 @@ func (s *Service) DescribeTable(_ context.Context, pipeline, table string) (api.
 	for _, t := range s.tablesOf(p.Name, prog.Plan, s.cfg.Worker.Live(p.UID)) {
 		if t.Name == table {
 			cut := s.cfg.Queries.NewestCut(PipelineInfo(p))
-			cut.State = stateNow(s.cfg.Worker, p)
+			cut.State = stateNow(s.cfg.Fleet, p)
 			return t, &cut, nil
 		}
 	}

@@ -69,6 +69,11 @@ func (w *Network) Delay(from, to string, d time.Duration) {
 	w.change(func() { w.link(from, to).delay = d })
 }
 
+// Mend undoes what was done to both directions between two hosts.
+func (w *Network) Mend(a, b string) {
+	w.change(func() { *w.link(a, b), *w.link(b, a) = link{}, link{} })
+}
+
 // Heal undoes all cuts and delays.
 func (w *Network) Heal() {
 	w.change(func() {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/node/api"
+	weirv1 "github.com/weirdb/weir/proto/weir/v1"
 )
 
 func (f *Fake) pipelineLocked(name string) (*api.Pipeline, error) {
@@ -211,6 +212,33 @@ func (f *Fake) WaitToken(ctx context.Context, w api.TokenWait) ([]dataflow.Cut, 
 	}
 	return []dataflow.Cut{cut}, nil
 }
+
+// Nodes implements api.Cluster: the fake has none beside itself.
+func (f *Fake) Nodes(context.Context) []*weirv1.NodeStatus { return nil }
+
+// AddNode implements api.Cluster.
+func (f *Fake) AddNode(_ context.Context, _, name string) (*weirv1.NodeStatus, error) {
+	return &weirv1.NodeStatus{Node: name, State: "joining"}, nil
+}
+
+// RemoveNode implements api.Cluster.
+func (f *Fake) RemoveNode(_ context.Context, node string) (*weirv1.NodeStatus, error) {
+	return &weirv1.NodeStatus{Node: node, State: "leaving"}, nil
+}
+
+// DrainNode implements api.Cluster.
+func (f *Fake) DrainNode(_ context.Context, node string, undo bool) (*weirv1.NodeStatus, error) {
+	if undo {
+		return &weirv1.NodeStatus{Node: node, State: "active"}, nil
+	}
+	return &weirv1.NodeStatus{Node: node, State: "drained"}, nil
+}
+
+// Rebalance implements api.Cluster.
+func (f *Fake) Rebalance(context.Context) ([]*weirv1.Move, error) { return nil, nil }
+
+// Verify implements api.Cluster.
+func (f *Fake) Verify(context.Context, []string) ([]*weirv1.Verified, error) { return nil, nil }
 
 // Status implements api.Cluster.
 func (f *Fake) Status(context.Context) (api.ClusterStatus, error) {

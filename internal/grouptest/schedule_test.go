@@ -1,0 +1,402 @@
+package grouptest
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/internal/pause"
+	"github.com/weirdb/weir/internal/vfs"
+	"github.com/weirdb/weir/node"
+	"github.com/weirdb/weir/node/nodetest"
+	weirv1 "github.com/weirdb/weir/proto/weir/v1"
+)
+
+var (
+	schedules = flag.Int("schedules", 2, "how many schedules to run")
+	firstSeed = flag.Uint64("seed", 1, "the seed of the first schedule")
+	atOnce    = flag.Int("at-once", 2, "how many schedules to run at a time")
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const bankSQL = `
+SET checkpoint.interval = '100 ms';
+CREATE STREAM transfers (src BIGINT, dst BIGINT, amount BIGINT);
+CREATE MATERIALIZED VIEW balances AS
+SELECT account, sum(CASE WHEN account = src THEN -amount ELSE amount END) AS balance, count(*) AS n
+FROM transfers, UNNEST(ARRAY[src, dst]) AS t(account)
+GROUP BY account;
+`
+
+const (
+	nodes    = 3
+	shards   = 3
+	accounts = 40
+	faults   = 6
+	writers  = 2
+	readers  = 2
+	patience = 90 * time.Second
+)
+
+func TestSchedules(t *testing.T) {
+	if testing.Short() {
+		t.Skip("minutes")
+	}
+	slots := make(chan struct{}, *atOnce)
+	for i := range *schedules {
+		seed := *firstSeed + uint64(i)
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			t.Parallel()
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			newWorld(t, seed).run()
+		})
+	}
+}
+
+// world is one schedule.
+type world struct {
+	t    *testing.T
+	seed uint64
+	rnd  *rand.Rand
+	g    *nodetest.Group
+
+	began time.Time
+	mu    struct {
+		sync.Mutex
+		history []string
+		up      [nodes]*nodetest.Node // nil while it does not run
+		done    bool
+		balance [accounts]int64 // of acknowledged transfers
+		moves   [accounts]int64
+	}
+	sent, repeats, reads atomic.Int64
+	failed               atomic.Bool
+}
+
+func newWorld(t *testing.T, seed uint64) *world {
+	return &world{t: t, seed: seed, rnd: rand.New(rand.NewPCG(seed, 7)), began: time.Now()}
+}
+
+// note adds a line to the history.
+func (w *world) note(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.history = append(w.mu.history, fmt.Sprintf("%7.3f ", time.Since(w.began).Seconds())+fmt.Sprintf(format, args...))
+}
+
+func (w *world) errorf(format string, args ...any) {
+	w.note("WRONG "+format, args...)
+	w.failed.Store(true)
+	w.t.Errorf(format, args...)
+}
+
+func (w *world) run() {
+	defer func() {
+		if w.failed.Load() || w.t.Failed() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.t.Logf("go test ./internal/grouptest -run TestSchedules -seed %d -schedules 1\n%s", w.seed, strings.Join(w.mu.history, "\n"))
+		}
+	}()
+	tuning := node.Tuning{ElectionTimeout: 150 * time.Millisecond}
+	if w.rnd.IntN(2) == 0 {
+		tuning.Merge = nodetest.Restless().Merge
+		tuning.SegmentBytes = 256 << 10
+	}
+	w.g = nodetest.OpenGroup(w.t, nodes, nodetest.Options{Shards: shards, Tuning: tuning})
+	for i, n := range w.g.Nodes() {
+		w.mu.up[i] = n
+	}
+	w.g.Node(1).Deploy("bank", bankSQL)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var actors sync.WaitGroup
+	for i := range writers {
+		actors.Go(func() { w.write(ctx, i) })
+	}
+	for i := range readers {
+		actors.Go(func() { w.read(ctx, i) })
+	}
+	for range faults {
+		w.fault()
+	}
+	w.heal()
+	w.mu.Lock()
+	w.mu.done = true // writers stop after what they have under way
+	w.mu.Unlock()
+	finished := make(chan struct{})
+	go func() {
+		actors.Wait()
+		close(finished)
+	}()
+	select {
+	case <-finished:
+	case <-time.After(patience):
+		w.errorf("T5: writers and readers do not end %s after everything was healed", patience)
+		cancel()
+		<-finished
+		return
+	}
+	w.compare()
+	w.note("sent %d, repeated %d, read %d", w.sent.Load(), w.repeats.Load(), w.reads.Load())
+	w.t.Logf("seed %d: sent %d, repeated %d, read %d", w.seed, w.sent.Load(), w.repeats.Load(), w.reads.Load())
+}
+
+// wait is a part of a schedule: the nodes live in real time.
+func wait(ctx context.Context, d time.Duration) { _ = pause.For(ctx, d) } // who waits looks at ctx himself
+
+func (w *world) pause(least, most time.Duration) {
+	wait(context.Background(), least+time.Duration(w.rnd.Int64N(int64(most-least))))
+}
+
+// running returns the numbers of the nodes that run, and of those that do not.
+func (w *world) running() (up, down []int) {
+	for i := 1; i <= nodes; i++ {
+		if w.g.Runs(i) {
+			up = append(up, i)
+		} else {
+			down = append(down, i)
+		}
+	}
+	return up, down
+}
+
+// fault does one thing to the group, and lets it go on for a while.
+func (w *world) fault() {
+	up, down := w.running()
+	switch k := w.rnd.IntN(8); {
+	case k < 3 && len(up) > 1:
+		i := up[w.rnd.IntN(len(up))]
+		cfg := nodetest.LoseUnsynced
+		if w.rnd.IntN(2) == 0 {
+			cfg = vfs.CrashCloneCfg{UnsyncedDataPercent: w.rnd.IntN(101), RNG: rand.New(rand.NewPCG(w.seed, w.rnd.Uint64()))}
+		}
+		w.note("kill n%d, keeping %d %% of what was not synced", i, cfg.UnsyncedDataPercent)
+		w.take(i)
+		w.g.Kill(cfg, i)
+	case k == 3:
+		i := 1 + w.rnd.IntN(nodes)
+		w.note("cut n%d off", i)
+		w.g.Isolate(i)
+	case k == 4:
+		a, b := w.pair()
+		w.note("cut %s → %s", a, b)
+		w.g.Net.Cut(a, b)
+	case k == 5:
+		a, b := w.pair()
+		d := time.Duration(1+w.rnd.IntN(60)) * time.Millisecond
+		w.note("delay %s → %s by %s", a, b, d)
+		w.g.Net.Delay(a, b, d)
+	case k == 6:
+		a, b := w.pair()
+		w.note("reset the connections of %s and %s", a, b)
+		w.g.Net.Reset(a, b)
+	default:
+		w.note("heal the network")
+		w.g.Net.Heal()
+	}
+	w.pause(100*time.Millisecond, 700*time.Millisecond)
+	if len(down) > 0 && w.rnd.IntN(2) == 0 {
+		w.start(down[:1])
+	}
+}
+
+func (w *world) pair() (a, b string) {
+	i := w.rnd.IntN(nodes)
+	j := (i + 1 + w.rnd.IntN(nodes-1)) % nodes
+	return fmt.Sprintf("n%d", i+1), fmt.Sprintf("n%d", j+1)
+}
+
+// take tells the actors that a node goes away, before it does.
+func (w *world) take(i int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.up[i-1] = nil
+}
+
+// start runs nodes again. Without a majority that can talk they do not come up, so the network is healed first.
+func (w *world) start(numbers []int) {
+	w.note("heal the network, and start %v", numbers)
+	w.g.Net.Heal()
+	w.g.Start(numbers...)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, i := range numbers {
+		w.mu.up[i-1] = w.g.Node(i)
+	}
+	w.mu.history = append(w.mu.history, fmt.Sprintf("%7.3f started %v", time.Since(w.began).Seconds(), numbers))
+}
+
+func (w *world) heal() {
+	w.note("heal")
+	w.g.Net.Heal()
+	if _, down := w.running(); len(down) > 0 {
+		w.start(down)
+	}
+}
+
+// node returns a node that runs, at random; nil when there is none.
+func (w *world) node(rnd *rand.Rand) (*nodetest.Node, int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for range 10 {
+		if i := rnd.IntN(nodes); w.mu.up[i] != nil {
+			return w.mu.up[i], i + 1
+		}
+	}
+	return nil, 0
+}
+
+func (w *world) over() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mu.done
+}
+
+// write sends transfers, each through any node until it is acknowledged.
+func (w *world) write(ctx context.Context, id int) {
+	rnd := rand.New(rand.NewPCG(w.seed, uint64(100+id)))
+	for n := 0; !w.over() && ctx.Err() == nil; n++ {
+		type transfer struct{ src, dst, amount int64 }
+		var batch []transfer
+		var rows []string
+		for range 1 + rnd.IntN(5) {
+			src := rnd.Int64N(accounts)
+			tr := transfer{src, (src + 1 + rnd.Int64N(accounts-1)) % accounts, 1 + rnd.Int64N(100)}
+			batch = append(batch, tr)
+			rows = append(rows, fmt.Sprintf(`{"src":%d,"dst":%d,"amount":%d}`, tr.src, tr.dst, tr.amount))
+		}
+		req := &weirv1.AppendRequest{Stream: "transfers", JsonRows: []byte(strings.Join(rows, "\n")), IdempotencyKey: fmt.Sprintf("w%d-%d", id, n)}
+		for try := 0; ; try++ {
+			if ctx.Err() != nil {
+				return
+			}
+			nd, num := w.node(rnd)
+			if nd == nil {
+				wait(ctx, 10 * time.Millisecond)
+				continue
+			}
+			call, cancel := context.WithTimeout(ctx, 2*time.Second)
+			_, err := nd.Ingest().Append(call, req)
+			cancel()
+			if err == nil {
+				break
+			}
+			w.repeats.Add(1)
+			w.check(fmt.Sprintf("append through n%d", num), err)
+			wait(ctx, time.Duration(5+rnd.IntN(20)) * time.Millisecond)
+		}
+		w.sent.Add(int64(len(batch)))
+		w.mu.Lock()
+		for _, tr := range batch {
+			w.mu.balance[tr.src] -= tr.amount
+			w.mu.balance[tr.dst] += tr.amount
+			w.mu.moves[tr.src]++
+			w.mu.moves[tr.dst]++
+		}
+		w.mu.Unlock()
+		wait(ctx, time.Duration(rnd.IntN(10)) * time.Millisecond)
+	}
+}
+
+// check accepts what a group may answer whose nodes fail (T4).
+func (w *world) check(what string, err error) {
+	switch r := nodetest.Reason(err); r {
+	case "": // not Weir's: the connection broke, or the call's time was over
+	case dataflow.ReasonNotLeader, dataflow.ReasonOutcomeUnknown, dataflow.ReasonShuttingDown, dataflow.ReasonDeadline, dataflow.ReasonNodeUnreachable,
+		dataflow.ReasonUnreachable, dataflow.ReasonOverloaded, dataflow.ReasonPipelineRecovering, dataflow.ReasonNoCommittedCheckpoint, dataflow.ReasonTokenNotReached:
+	default:
+		w.errorf("T4: %s: %s: %v", what, r, err)
+	}
+}
+
+// read asks any node for the sum of all balances, as one session.
+func (w *world) read(ctx context.Context, id int) {
+	rnd := rand.New(rand.NewPCG(w.seed, uint64(200+id)))
+	session := ""
+	last := uint64(0)
+	for !w.over() && ctx.Err() == nil {
+		nd, num := w.node(rnd)
+		if nd == nil {
+			wait(ctx, 10 * time.Millisecond)
+			continue
+		}
+		call, cancel := context.WithTimeout(ctx, 2*time.Second)
+		r, err := nd.Queries().Query(call, &weirv1.QueryRequest{Sql: "SELECT sum(balance) AS total, count(*) AS accounts FROM bank.balances", SessionToken: session})
+		cancel()
+		if err != nil {
+			w.check(fmt.Sprintf("query n%d", num), err)
+			wait(ctx, 20 * time.Millisecond)
+			continue
+		}
+		w.reads.Add(1)
+		row := string(r.GetRows()[0])
+		if !strings.HasPrefix(row, `{"total":0,`) && row != `{"total":null,"accounts":0}` {
+			w.errorf("T2: at cut %d, n%d: %s", r.GetCut().GetCheckpointId(), num, row)
+		}
+		if cut := r.GetCut().GetCheckpointId(); cut < last {
+			w.errorf("T3: session %d saw cut %d, then %d on n%d", id, last, cut, num)
+		} else {
+			last = cut
+		}
+		session = r.GetCut().GetToken()
+		wait(ctx, time.Duration(rnd.IntN(30)) * time.Millisecond)
+	}
+}
+
+// compare waits until every node has everything, and compares it with the model.
+func (w *world) compare() {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	var total int64
+	for _, n := range w.mu.moves {
+		total += n
+	}
+	for i := 1; i <= nodes; i++ {
+		for {
+			err := w.equal(ctx, i, total)
+			if err == nil {
+				break
+			}
+			if ctx.Err() != nil {
+				w.errorf("T1, T5: n%d: %v", i, err)
+				return
+			}
+			wait(ctx, 50 * time.Millisecond)
+		}
+	}
+}
+
+// equal compares a node's committed table with the model.
+func (w *world) equal(ctx context.Context, i int, total int64) error {
+	r, err := w.g.Node(i).Queries().Query(ctx, &weirv1.QueryRequest{Sql: "SELECT account, balance, n FROM bank.balances ORDER BY account", Limit: accounts})
+	if err != nil {
+		return err
+	}
+	var want []string
+	for a := range int64(accounts) {
+		if w.mu.moves[a] > 0 {
+			want = append(want, fmt.Sprintf(`{"account":%d,"balance":%d,"n":%d}`, a, w.mu.balance[a], w.mu.moves[a]))
+		}
+	}
+	for a, row := range r.GetRows() {
+		if a >= len(want) || string(row) != want[a] {
+			return fmt.Errorf("cut %d: %s, want %s; %d moves were acknowledged", r.GetCut().GetCheckpointId(), row, want[min(a, len(want)-1)], total)
+		}
+	}
+	if len(r.GetRows()) != len(want) {
+		return fmt.Errorf("cut %d: %d accounts of %d", r.GetCut().GetCheckpointId(), len(r.GetRows()), len(want))
+	}
+	return nil
+}

@@ -1,0 +1,52 @@
+package node_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/weirdb/weir/node/nodetest"
+)
+
+const groupSQL = `
+SET checkpoint.interval = '100 ms';
+CREATE STREAM words (word TEXT);
+CREATE MATERIALIZED VIEW counts AS SELECT word, count(*) AS n FROM words GROUP BY word;
+CREATE MATERIALIZED VIEW sizes AS SELECT n, count(*) AS words FROM counts GROUP BY n;
+`
+
+// TestAnyNodeTakesRowsAndAnswers sends rows through every node of a group, and asks every node.
+func TestAnyNodeTakesRowsAndAnswers(t *testing.T) {
+	g := nodetest.OpenGroup(t, 3, nodetest.Options{Shards: 4})
+	g.Node(2).Deploy("wc", groupSQL)
+	var token string
+	for round := range 10 {
+		for i, n := range g.Nodes() {
+			var rows []string
+			for k := range 20 {
+				rows = append(rows, fmt.Sprintf(`{"word":"w%d"}`, k))
+			}
+			token = n.Append("words", rows...)
+			_ = i
+		}
+		_ = round
+	}
+	for i, n := range g.Nodes() {
+		n.WaitCommitted(token)
+		n.WaitProcessed(token)
+		for _, isolation := range []nodetest.Isolation{nodetest.Committed, nodetest.Live} {
+			for k := range 20 {
+				word := fmt.Sprintf("w%d", k)
+				row, cut, ok := n.Get("wc", "counts", isolation, word)
+				if want := fmt.Sprintf(`{"word":%q,"n":30}`, word); !ok || row != want {
+					t.Fatalf("node %d, %s: %s at %v, want %s", i+1, isolation, row, cut, want)
+				}
+			}
+			if rows, _ := n.Scan("wc", "counts", isolation); len(rows) != 20 {
+				t.Errorf("node %d, %s: %d rows", i+1, isolation, len(rows))
+			}
+			if rows, _ := n.Scan("wc", "sizes", isolation); len(rows) != 1 || rows[0] != `{"n":30,"words":20}` {
+				t.Errorf("node %d, %s: %s", i+1, isolation, rows)
+			}
+		}
+	}
+}

@@ -1,0 +1,166 @@
+package nodetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weirdb/weir/internal/peernet"
+	"github.com/weirdb/weir/internal/peernet/peernettest"
+	"github.com/weirdb/weir/internal/vfs"
+)
+
+// Peer is a node's place in a group of several.
+type Peer struct {
+	ID, Addr string
+	Network  peernet.Network
+	Join     []string
+	Expect   int
+}
+
+// Group is several nodes in one process, with a network in memory between them. Its methods are for one goroutine at a time.
+type Group struct {
+	// Net is the network between the nodes; hosts have the nodes' names.
+	Net *peernettest.Network
+
+	t     testing.TB
+	nodes []*Node
+}
+
+// OpenGroup runs a new group of so many nodes, called n1, n2, …, until the test ends. opts apply to each; its FS and Dir are
+// not used.
+func OpenGroup(t testing.TB, nodes int, opts Options) *Group {
+	t.Helper()
+	if opts.Shards == 0 {
+		opts.Shards = 2
+	}
+	g := &Group{Net: peernettest.New(), t: t}
+	var join []string
+	for i := range nodes {
+		join = append(join, peerAddr(nodeName(i)))
+	}
+	for i := range nodes {
+		g.nodes = append(g.nodes, g.add(nodeName(i), opts, join, nodes))
+	}
+	g.start(g.nodes...)
+	t.Cleanup(g.Close)
+	return g
+}
+
+func nodeName(i int) string { return fmt.Sprintf("n%d", i+1) }
+
+func peerAddr(node string) string { return node + ":7712" }
+
+func (g *Group) add(name string, opts Options, join []string, expect int) *Node {
+	opts.FS = vfs.NewCrashableMem()
+	opts.Peer = &Peer{ID: name, Addr: peerAddr(name), Network: g.Net.Host(name), Join: join, Expect: expect}
+	if opts.Logger == nil {
+		opts.Logger = testLogger(g.t).With("node", name)
+	}
+	return &Node{t: g.t, opts: opts, fs: opts.FS}
+}
+
+// start opens nodes, which may wait for each other.
+func (g *Group) start(nodes ...*Node) {
+	g.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	var all errgroup.Group
+	for _, n := range nodes {
+		all.Go(func() error {
+			if err := n.start(ctx); err != nil {
+				return fmt.Errorf("node %s: %w", n.opts.Peer.ID, err)
+			}
+			return nil
+		})
+	}
+	if err := all.Wait(); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+// Node returns a node by its number, from 1.
+func (g *Group) Node(i int) *Node { return g.nodes[i-1] }
+
+// Nodes returns all nodes.
+func (g *Group) Nodes() []*Node { return g.nodes }
+
+// Runs reports whether a node runs.
+func (g *Group) Runs(i int) bool { return g.Node(i).node != nil }
+
+// Stop stops nodes in order.
+func (g *Group) Stop(numbers ...int) {
+	g.t.Helper()
+	for _, i := range numbers {
+		g.Node(i).Close()
+	}
+}
+
+// Start runs stopped nodes again.
+func (g *Group) Start(numbers ...int) {
+	g.t.Helper()
+	var nodes []*Node
+	for _, i := range numbers {
+		nodes = append(nodes, g.Node(i))
+	}
+	g.start(nodes...)
+}
+
+// Kill pulls the plug of nodes: what was not synced is lost. They do not run afterwards.
+func (g *Group) Kill(cfg vfs.CrashCloneCfg, numbers ...int) {
+	g.t.Helper()
+	for _, i := range numbers {
+		n := g.Node(i)
+		// First nobody hears it any more: what it says from here on is not on the disk that it will have.
+		others := g.others(n)
+		g.Net.Isolate(n.opts.Peer.ID, others...)
+		for _, o := range others {
+			g.Net.Reset(n.opts.Peer.ID, o)
+		}
+		after := n.fs.CrashClone(cfg)
+		if err := n.shut(); err != nil {
+			g.t.Logf("the killed node %s ended with: %v", n.opts.Peer.ID, err)
+		}
+		n.fs = after
+		for _, o := range others {
+			g.Net.Mend(n.opts.Peer.ID, o)
+		}
+	}
+}
+
+// others returns the names of the nodes beside n.
+func (g *Group) others(n *Node) []string {
+	var names []string
+	for _, o := range g.nodes {
+		if o != n {
+			names = append(names, o.opts.Peer.ID)
+		}
+	}
+	return names
+}
+
+// Isolate cuts a node off from all others.
+func (g *Group) Isolate(i int) { g.Net.Isolate(g.Node(i).opts.Peer.ID, g.others(g.Node(i))...) }
+
+// Close stops all nodes that run, at the same time: the last ones would wait for a majority.
+func (g *Group) Close() {
+	g.t.Helper()
+	var all errgroup.Group
+	for _, n := range g.nodes {
+		if n.node == nil {
+			continue
+		}
+		all.Go(func() error {
+			if err := n.shut(); err != nil && !errors.Is(err, context.Canceled) {
+				return fmt.Errorf("stop node %s: %w", n.opts.Peer.ID, err)
+			}
+			return nil
+		})
+	}
+	if err := all.Wait(); err != nil {
+		g.t.Error(err)
+	}
+}

@@ -1,0 +1,454 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/dataflow/link"
+	"github.com/weirdb/weir/internal/peernet"
+	"github.com/weirdb/weir/node/founding"
+	"github.com/weirdb/weir/node/peer"
+	"github.com/weirdb/weir/raftlog"
+	"github.com/weirdb/weir/raftlog/meta"
+	"github.com/weirdb/weir/raftlog/transport"
+)
+
+// Services between nodes, each with connections of its own. The logs' are named by raftlog/transport.
+const (
+	serviceFounding = "founding" // founding.Report as JSON, one per connection
+	serviceTasks    = "tasks"    // gRPC: coordinators, live reads, what one node asks another
+	serviceExchange = "exchange" // rows, barriers and markers between tasks
+)
+
+// peerGroupName stands for the group's id while it has none.
+const peerGroupName = "weir"
+
+const (
+	// lookEvery is how often a node without a group looks for it, and askTime how long it waits for each answer.
+	lookEvery = 200 * time.Millisecond
+	askTime   = 2 * time.Second
+	// sayEvery is how often it says what it waits for.
+	sayEvery = 10 * time.Second
+	// maxReport bounds a report.
+	maxReport = 1 << 20
+)
+
+// peers is the node's side of the network between the nodes of its group.
+type peers struct {
+	cfg    *Config
+	net    *peernet.Net
+	calls  *peer.Peers
+	logger *slog.Logger
+	serve  sync.WaitGroup
+
+	mu struct {
+		sync.Mutex
+		found map[string]string // addresses of nodes, as they have said themselves; the meta log's win
+		self  founding.Report   // what this node says to those that look for their group
+		meta  *meta.Log         // nil until it is open
+	}
+}
+
+// openPeers listens for other nodes.
+func openPeers(cfg *Config, id *identity) (*peers, error) {
+	p := &peers{cfg: cfg, logger: cfg.Logger}
+	p.mu.found = make(map[string]string)
+	var err error
+	p.net, err = peernet.Open(peernet.Config{
+		Self:    peernet.Identity{Node: cfg.NodeID, Data: id.Data, Group: id.Group, GroupName: peerGroupName},
+		Network: cfg.PeerNetwork, Resolve: p.resolve, Admit: p.admit,
+		ServerTLS: cfg.PeerServerTLS, ClientTLS: cfg.PeerClientTLS, Logger: cfg.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.mu.self = founding.Report{
+		Member: founding.Member{Node: cfg.NodeID, Data: id.Data, GRPCAddr: cfg.advertised(cfg.GRPCAddr), HTTPAddr: cfg.advertised(cfg.HTTPAddr)},
+		Expect: cfg.BootstrapExpect, Join: slices.Sorted(slices.Values(cfg.Join)), Shards: cfg.Shards, Founding: id.Founding, Group: id.Group, GroupShards: id.Shards,
+	}
+	l, err := p.net.Listener(serviceFounding)
+	if err != nil {
+		return nil, errors.Join(err, p.net.Close())
+	}
+	if p.calls, err = peer.Open(peer.Config{Net: p.net}); err != nil {
+		return nil, errors.Join(err, p.net.Close())
+	}
+	if err := p.net.Listen(cfg.PeerAddr); err != nil {
+		return nil, errors.Join(err, p.calls.Close(), p.net.Close())
+	}
+	p.mu.self.PeerAddr = cfg.advertised(p.net.Addr().String())
+	p.serve.Go(func() { p.answer(l) })
+	return p, nil
+}
+
+func (p *peers) close() error {
+	err := errors.Join(p.calls.Close(), p.net.Close())
+	p.serve.Wait()
+	return err
+}
+
+// resolve says where a node is.
+func (p *peers) resolve(node string) (string, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.meta != nil {
+		if m := p.mu.meta.State().Member(node); m != nil {
+			return m.PeerAddr, m.State != meta.MemberGone
+		}
+	}
+	if f := p.mu.self.Founding; f != nil {
+		if m := f.Member(node); m != nil {
+			return m.PeerAddr, true
+		}
+	}
+	addr, ok := p.mu.found[node]
+	return addr, ok
+}
+
+// admit decides whether to speak with a node. While this node looks for its group, and with one that does, only that is
+// spoken about.
+func (p *peers) admit(who peernet.Peer) error {
+	if who.Service == serviceFounding {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	want := ""
+	if p.mu.meta != nil {
+		if m := p.mu.meta.State().Member(who.Node); m != nil {
+			if m.State == meta.MemberGone {
+				return peernet.Deny(peernet.ReasonUnknownNode, who, "it has left the group")
+			}
+			want = m.DataID
+		}
+	}
+	if f := p.mu.self.Founding; want == "" && f != nil {
+		if m := f.Member(who.Node); m != nil {
+			want = m.Data
+		}
+	}
+	switch {
+	case want == "" && p.mu.self.Founding != nil && len(p.mu.self.Founding.Members) == 0:
+		return nil // this node is being taken into the group, and learns from its members who they are
+	case want == "":
+		return peernet.Deny(peernet.ReasonUnknownNode, who, "the group does not have it; weir cluster add")
+	case want != who.Data:
+		return peernet.Deny(peernet.ReasonData, who, "the group knows it with another data directory; start it with another --node-id")
+	}
+	return nil
+}
+
+// setFounding tells those that look for their group what this one's is.
+func (p *peers) setFounding(f *founding.Founding) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.self.Founding = f
+	p.net.SetGroup(f.Group)
+}
+
+// setMeta lets the meta log say who is in the group.
+func (p *peers) setMeta(m *meta.Log, g *raftlog.Group) {
+	if p == nil {
+		return
+	}
+	m.SpreadOver(g.IsLeader)
+	p.calls.Serve(g.Name(), g)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.meta = m
+}
+
+// connect lets a log's members find each other. In a group of one node it does nothing.
+func (p *peers) connect(rc *raftlog.Config, f *founding.Founding) error {
+	if p == nil {
+		return nil
+	}
+	t, err := transport.Over(p.net, rc.Group)
+	if err != nil {
+		return err
+	}
+	rc.Transport, rc.Forward = t, p.calls
+	rc.Join = len(f.Members) == 0
+	for _, m := range f.Members {
+		rc.Members = append(rc.Members, raftlog.Member{ID: m.Node})
+	}
+	return nil
+}
+
+// serveLog takes commands for a log that this node may lead from other nodes.
+func (p *peers) serveLog(g *raftlog.Group) {
+	if p != nil {
+		p.calls.Serve(g.Name(), g)
+	}
+}
+
+// report is what this node says of itself.
+func (p *peers) report() founding.Report {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.mu.self
+	if r.Founding != nil && len(r.Founding.Members) == 0 {
+		r.Founding = nil // it founded nothing
+	}
+	if p.mu.meta != nil {
+		st := p.mu.meta.State()
+		r.Group, r.GroupShards = st.ClusterID, st.Shards
+		for _, m := range st.Members {
+			if m.In() {
+				r.In = append(r.In, founding.Member{Node: m.ID, Data: m.DataID})
+			}
+		}
+	}
+	return r
+}
+
+// answer tells nodes that look for their group what this one knows.
+func (p *peers) answer(l net.Listener) {
+	var calls sync.WaitGroup
+	defer calls.Wait()
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		calls.Go(func() {
+			defer func() { _ = c.Close() }() // nothing hangs on it
+			b, err := json.Marshal(p.report())
+			if err != nil {
+				p.logger.Error("say what this node's group is", "error", err)
+				return
+			}
+			if err := c.SetDeadline(time.Now().Add(askTime)); err == nil {
+				_, _ = c.Write(b) // who asked asks again
+			}
+		})
+	}
+}
+
+// ask returns what the node at an address says of itself. It is nil for this node's own address.
+func (p *peers) ask(ctx context.Context, addr string) (*founding.Report, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	who, err := p.net.Who(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	if who.Node == p.cfg.NodeID && who.Data == p.net.Self().Data {
+		return nil, nil
+	}
+	p.mu.Lock()
+	p.mu.found[who.Node] = addr
+	p.mu.Unlock()
+	c, err := p.net.Dial(ctx, who.Node, serviceFounding)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = c.Close() }() // only read from
+	if err := c.SetDeadline(time.Now().Add(askTime)); err != nil {
+		return nil, err
+	}
+	b, err := io.ReadAll(io.LimitReader(c, maxReport))
+	if err != nil {
+		return nil, fmt.Errorf("ask node %s for its group: %w", who.Node, err)
+	}
+	var r founding.Report
+	if err := json.NewDecoder(bytes.NewReader(b)).Decode(&r); err != nil {
+		return nil, fmt.Errorf("ask node %s for its group: %w", who.Node, err)
+	}
+	return &r, nil
+}
+
+// find looks for the node's group until it has one, and returns what to write down.
+func (p *peers) find(ctx context.Context) (*founding.Founding, error) {
+	said, why := time.Time{}, ""
+	for {
+		var others []founding.Report
+		var missing []string
+		here := false
+		for _, addr := range p.cfg.Join {
+			switch r, err := p.ask(ctx, addr); {
+			case err != nil:
+				p.logger.Debug("look for the group", "addr", addr, "error", err)
+				missing = append(missing, addr)
+			case r == nil:
+				here = true
+			case slices.ContainsFunc(others, func(o founding.Report) bool { return o.Node == r.Node && o.Data == r.Data }):
+			default:
+				others = append(others, *r)
+			}
+		}
+		self := p.report()
+		if !here {
+			self.Join = append([]string{}, self.Join...) // as it was said: the others compare it
+		}
+		d, err := founding.Decide(self, others, missing)
+		if err != nil {
+			return nil, err
+		}
+		switch d.Kind {
+		case founding.Found:
+			var id dataflow.GroupID
+			if _, err := rand.Read(id[:]); err != nil {
+				return nil, err
+			}
+			d.Founding.Group = hex.EncodeToString(id[:])
+			if d.Founding.Shards == 0 {
+				d.Founding.Shards = DefaultShards
+			}
+			return d.Founding, nil
+		case founding.Adopt:
+			return d.Founding, nil
+		case founding.Join:
+			return &founding.Founding{Group: d.Group, Shards: d.Shards}, nil
+		}
+		if d.Why != why || time.Since(said) >= sayEvery {
+			p.logger.Info("no group yet", "why", d.Why)
+			said, why = time.Now(), d.Why
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("look for the node's group: %s: %w", d.Why, context.Cause(ctx))
+		case <-time.After(lookEvery):
+		}
+	}
+}
+
+// applied waits until this node has applied what was committed to a log before. In a group of several it waits for the
+// others as long as it takes.
+func (p *peers) applied(ctx context.Context, name string, log committed) error {
+	if p == nil {
+		if err := log.WaitLeader(ctx); err != nil {
+			return err
+		}
+		return log.Barrier(ctx)
+	}
+	said := time.Now()
+	for {
+		try, cancel := context.WithTimeout(ctx, askTime)
+		err := log.WaitLeader(try)
+		if err == nil {
+			err = log.Barrier(try)
+		}
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		switch dataflow.ReasonOf(err).Kind() {
+		case dataflow.KindUnavailable, dataflow.KindUnknown, dataflow.KindDeadline, dataflow.KindOverloaded:
+		default:
+			return err
+		}
+		if time.Since(said) >= sayEvery {
+			p.logger.Info("waiting for a majority of the group", "log", name, "error", err)
+			said = time.Now()
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(lookEvery):
+		}
+	}
+}
+
+// committed is what applied needs of a log.
+type committed interface {
+	WaitLeader(ctx context.Context) error
+	Barrier(ctx context.Context) error
+}
+
+// meet brings the node together with its group, if it is to be one of several: it listens for the others and, the first time,
+// looks for them.
+func (s *storage) meet(ctx context.Context, cfg *Config) error {
+	if !cfg.group() {
+		return nil
+	}
+	var err error
+	if s.peers, err = openPeers(cfg, &s.id); err != nil {
+		return err
+	}
+	if s.id.Founding != nil {
+		s.peers.setFounding(s.id.Founding)
+		return nil
+	}
+	f, err := s.peers.find(ctx)
+	if err != nil {
+		return err
+	}
+	s.id.Founding = f
+	if err := s.writeIdentity(cfg); err != nil {
+		return err
+	}
+	s.peers.setFounding(f)
+	cfg.Logger.Info("the node has a group", "group", f.Group, "founders", len(f.Members))
+	return nil
+}
+
+// found names a new group, as its founders have agreed. Whoever leads does it; the others wait.
+func (s *storage) found(ctx context.Context, f *founding.Founding) error {
+	members := make([]meta.Member, 0, len(f.Members))
+	for _, m := range f.Members {
+		members = append(members, meta.Member{ID: m.Node, DataID: m.Data, PeerAddr: m.PeerAddr, GRPCAddr: m.GRPCAddr, HTTPAddr: m.HTTPAddr})
+	}
+	for {
+		changed := s.meta.Changed()
+		if s.meta.State().ClusterID != "" {
+			return nil
+		}
+		if s.group.IsLeader() {
+			if err := s.meta.Found(ctx, f.Group, f.Shards, members); err != nil {
+				s.peers.logger.Warn("found the group", "error", err)
+			}
+		}
+		select {
+		case <-changed:
+		case <-time.After(lookEvery):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// links returns what connects the runs of this node with their parts on others; nil in a group of one node.
+func (p *peers) links() *link.Hub {
+	if p == nil {
+		return nil
+	}
+	return link.Open(link.Config{Node: p.cfg.NodeID, Logger: p.logger, Dial: func(ctx context.Context, node string) (net.Conn, error) {
+		return p.net.Dial(ctx, node, serviceExchange)
+	}})
+}
+
+// serveLinks hands the connections of other nodes' runs to h.
+func (p *peers) serveLinks(h *link.Hub) error {
+	l, err := p.net.Listener(serviceExchange)
+	if err != nil {
+		return err
+	}
+	p.serve.Go(func() {
+		var handlers sync.WaitGroup
+		defer handlers.Wait()
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			handlers.Go(func() {
+				if err := h.Handle(c); err != nil {
+					p.logger.Debug("a link of another node", "error", err)
+				}
+			})
+		}
+	})
+	return nil
+}
