@@ -284,7 +284,7 @@ func (w *world) write(ctx context.Context, id int) {
 			}
 			nd, num := w.node(rnd)
 			if nd == nil {
-				wait(ctx, 10 * time.Millisecond)
+				wait(ctx, 10*time.Millisecond)
 				continue
 			}
 			call, cancel := context.WithTimeout(ctx, 2*time.Second)
@@ -295,7 +295,7 @@ func (w *world) write(ctx context.Context, id int) {
 			}
 			w.repeats.Add(1)
 			w.check(fmt.Sprintf("append through n%d", num), err)
-			wait(ctx, time.Duration(5+rnd.IntN(20)) * time.Millisecond)
+			wait(ctx, time.Duration(5+rnd.IntN(20))*time.Millisecond)
 		}
 		w.sent.Add(int64(len(batch)))
 		w.mu.Lock()
@@ -306,7 +306,7 @@ func (w *world) write(ctx context.Context, id int) {
 			w.mu.moves[tr.dst]++
 		}
 		w.mu.Unlock()
-		wait(ctx, time.Duration(rnd.IntN(10)) * time.Millisecond)
+		wait(ctx, time.Duration(rnd.IntN(10))*time.Millisecond)
 	}
 }
 
@@ -329,7 +329,7 @@ func (w *world) read(ctx context.Context, id int) {
 	for !w.over() && ctx.Err() == nil {
 		nd, num := w.node(rnd)
 		if nd == nil {
-			wait(ctx, 10 * time.Millisecond)
+			wait(ctx, 10*time.Millisecond)
 			continue
 		}
 		call, cancel := context.WithTimeout(ctx, 2*time.Second)
@@ -337,7 +337,7 @@ func (w *world) read(ctx context.Context, id int) {
 		cancel()
 		if err != nil {
 			w.check(fmt.Sprintf("query n%d", num), err)
-			wait(ctx, 20 * time.Millisecond)
+			wait(ctx, 20*time.Millisecond)
 			continue
 		}
 		w.reads.Add(1)
@@ -351,7 +351,7 @@ func (w *world) read(ctx context.Context, id int) {
 			last = cut
 		}
 		session = r.GetCut().GetToken()
-		wait(ctx, time.Duration(rnd.IntN(30)) * time.Millisecond)
+		wait(ctx, time.Duration(rnd.IntN(30))*time.Millisecond)
 	}
 }
 
@@ -373,7 +373,7 @@ func (w *world) compare() {
 				w.errorf("T1, T5: n%d: %v", i, err)
 				return
 			}
-			wait(ctx, 50 * time.Millisecond)
+			wait(ctx, 50*time.Millisecond)
 		}
 	}
 }
