@@ -44,7 +44,7 @@ func TestWaitingEndsWithTheContext(t *testing.T) {
 		if err := pace.NewLimiter(1).Wait(ctx, 1000); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatal(err)
 		}
-		var none *pace.Limiter = pace.NewLimiter(0)
+		none := pace.NewLimiter(0)
 		if err := none.Wait(context.Background(), 1<<40); err != nil {
 			t.Fatal(err)
 		}

@@ -121,11 +121,11 @@ func Decide(self Report, others []Report, missing []string) (Decision, error) {
 			return Decision{Why: fmt.Sprintf("the group of node %s does not have this node: weir cluster add %s --peer-addr %s", o.Node, self.Node, self.PeerAddr)}, nil
 		}
 	}
-	return self.found(others, missing)
+	return found(self, others, missing)
 }
 
 // found decides whether the nodes that are there found a group now.
-func (self Report) found(others []Report, missing []string) (Decision, error) {
+func found(self Report, others []Report, missing []string) (Decision, error) {
 	if self.Expect == 0 {
 		return Decision{Why: "no node of a group answers, and without --bootstrap-expect this one founds none"}, nil
 	}

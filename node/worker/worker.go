@@ -468,7 +468,9 @@ func (w *Worker) failed(uid dataflow.PipelineUID, r *Running, err error) {
 		return
 	}
 	r.watch.Go(func() {
-		time.Sleep(elsewhere)
+		timer := time.NewTimer(elsewhere)
+		defer timer.Stop()
+		<-timer.C
 		w.report(uid, ev)
 	})
 }
