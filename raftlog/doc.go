@@ -23,6 +23,16 @@
 // R5. Snapshots are taken by the bytes applied since the last one, never by the clock; the log is cut behind them, and
 // at least two snapshots are kept, so that a damaged newest one can be survived where the log still reaches back.
 //
-// Non-goals: leadership transfer (a failed one wedges hashicorp/raft v1.8.0 for good), reads on followers, membership
-// changes from this package's API as long as groups have one member.
+// R6. A command is proposed on any member: one that does not lead carries it to the leader (Config.Forward), in one
+// ordered stream that a leader of another term refuses. The command's frame says who proposed it, so the proposer has
+// its own FSM's answer, from its own Apply. It is refused while nothing was sent, and OUTCOME_UNKNOWN when it was lost on the
+// way, or came to this member inside a snapshot; it is never sent twice. What only the leader may propose is proposed by
+// SubmitHere, ProposeHere and BarrierHere.
+//
+// R7. Leadership is handed over by Transfer, never by the library's own transfer (a failed one wedges hashicorp/raft v1.8.0
+// for good, #696). Members change one at a time.
+//
+// R8. A group's members are given to each of them alike, or Join: a log that joins is never bootstrapped.
+//
+// Non-goals: reads on followers without a Barrier, which are the business of who owns the FSM.
 package raftlog

@@ -26,9 +26,7 @@ type Forwarder interface {
 type ForwardStream interface {
 	// Send sends a command's frame, which it copies. After an error, it is unknown which of the commands arrived.
 	Send(frame []byte) error
-	// CloseSend says that nothing more is sent.
-	CloseSend() error
-	// Receive returns the replies, one for each Send, in order, and io.EOF after the last one when the sending is closed.
+	// Receive returns the replies, one for each Send, in order.
 	Receive() (ForwardReply, error)
 }
 
@@ -212,7 +210,7 @@ func (f *forwarding) streamTo(to leadership) (*forwardStream, error) {
 		f.failedTo, f.failedAt, f.failure = to, time.Now(), f.errUnreachable(to.node, err)
 		return nil, f.failure
 	}
-	s = &forwardStream{ForwardStream: fs, f: f, to: to, cancel: cancel, ended: make(chan struct{})}
+	s = &forwardStream{ForwardStream: fs, f: f, to: to, cancel: cancel, ended: make(chan struct{}), drained: make(chan struct{})}
 	f.mu.Lock()
 	f.mu.stream = s
 	f.mu.Unlock()
@@ -240,10 +238,11 @@ func (f *forwarding) retire(s *forwardStream) {
 		return
 	}
 	s.retired, s.closing = true, true
+	s.noteDrained()
 	f.wg.Go(func() {
-		_ = s.CloseSend() // a broken stream has ended anyway
 		select {
 		case <-s.ended:
+		case <-s.drained:
 		case <-time.After(f.g.cfg.ElectionTimeout):
 		case <-f.ctx.Done():
 		}
@@ -355,11 +354,15 @@ type forwardStream struct {
 	to     leadership
 	cancel context.CancelFunc
 	ended  chan struct{} // closed when receive has ended
+	// drained is closed when the stream is retired and everything was replied to. Who retires it does not touch the
+	// sending side, which is run's.
+	drained chan struct{}
 
 	// Guarded by f.mu.
 	fifo    []*Pending // sent, or being sent, without reply
 	closing bool       // nothing more may be sent
 	retired bool
+	idle    bool // drained is closed
 }
 
 // push says that p is about to be sent; false when it must not be. The caller holds f.mu.
@@ -369,6 +372,14 @@ func (s *forwardStream) push(p *Pending) bool {
 	}
 	s.fifo = append(s.fifo, p)
 	return true
+}
+
+// noteDrained closes drained when nothing waits for a reply. The caller holds f.mu.
+func (s *forwardStream) noteDrained() {
+	if len(s.fifo) == 0 && !s.idle {
+		s.idle = true
+		close(s.drained)
+	}
 }
 
 // receive hands the replies out, until the stream ends; then the outcome of what has none is unknown.
@@ -391,7 +402,10 @@ func (s *forwardStream) receive() {
 		p := s.fifo[0]
 		s.fifo[0] = nil
 		s.fifo = s.fifo[1:]
-		if r.Stopped {
+		switch {
+		case s.retired:
+			s.noteDrained()
+		case r.Stopped:
 			f.retire(s)
 		}
 		f.mu.Unlock()

@@ -275,7 +275,6 @@ func (f *gobForwards) Forward(ctx context.Context, node, _ string, term uint64) 
 type gobClient struct{ gobStream }
 
 func (s *gobClient) Send(b []byte) error { return s.enc.Encode(b) }
-func (s *gobClient) CloseSend() error    { return s.enc.Encode([]byte{}) }
 func (s *gobClient) Receive() (raftlog.ForwardReply, error) {
 	var r gobReply
 	err := s.dec.Decode(&r)

@@ -52,9 +52,6 @@ func (f forwardStream) Send(frame []byte) error {
 	return f.s.Send(&peerv1.ForwardRequest{Request: &peerv1.ForwardRequest_Frame{Frame: frame}})
 }
 
-// CloseSend implements raftlog.ForwardStream.
-func (f forwardStream) CloseSend() error { return f.s.CloseSend() }
-
 // Receive implements raftlog.ForwardStream.
 func (f forwardStream) Receive() (raftlog.ForwardReply, error) {
 	m, err := f.s.Recv()
