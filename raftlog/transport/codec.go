@@ -198,7 +198,7 @@ func decodeRequest(k kind, b []byte) (any, error) {
 	h := c.header()
 	switch k {
 	case kindAppend:
-		r := &raft.AppendEntriesRequest{RPCHeader: h, Leader: h.ID, Term: c.u64(), PrevLogEntry: c.u64(), PrevLogTerm: c.u64(), LeaderCommitIndex: c.u64()}
+		r := &raft.AppendEntriesRequest{RPCHeader: h, Term: c.u64(), PrevLogEntry: c.u64(), PrevLogTerm: c.u64(), LeaderCommitIndex: c.u64()}
 		n := c.u64()
 		if n > uint64(len(c.b)) { // each takes several bytes
 			return nil, errFrame
@@ -216,7 +216,7 @@ func decodeRequest(k kind, b []byte) (any, error) {
 		}
 		return r, c.end()
 	case kindVote:
-		r := &raft.RequestVoteRequest{RPCHeader: h, Candidate: h.ID, Term: c.u64(), LastLogIndex: c.u64(), LastLogTerm: c.u64()}
+		r := &raft.RequestVoteRequest{RPCHeader: h, Term: c.u64(), LastLogIndex: c.u64(), LastLogTerm: c.u64()}
 		r.LeadershipTransfer = c.bool(c.u8(), 0)
 		return r, c.end()
 	case kindPreVote:

@@ -15,14 +15,14 @@ var testHeader = raft.RPCHeader{ProtocolVersion: 3, ID: []byte("n1"), Addr: []by
 
 func requests() []any {
 	return []any{
-		&raft.AppendEntriesRequest{RPCHeader: testHeader, Leader: []byte("n1"), Term: 7, Entries: []*raft.Log{}},
-		&raft.AppendEntriesRequest{RPCHeader: testHeader, Leader: []byte("n1"), Term: 7, PrevLogEntry: 8, PrevLogTerm: 6, LeaderCommitIndex: 1 << 40, Entries: []*raft.Log{
+		&raft.AppendEntriesRequest{RPCHeader: testHeader, Term: 7, Entries: []*raft.Log{}},
+		&raft.AppendEntriesRequest{RPCHeader: testHeader, Term: 7, PrevLogEntry: 8, PrevLogTerm: 6, LeaderCommitIndex: 1 << 40, Entries: []*raft.Log{
 			{Index: 9, Term: 6, Type: raft.LogNoop},
 			{Index: 10, Term: 7, Type: raft.LogCommand, Data: bytes.Repeat([]byte("large"), gatherFrom), AppendedAt: time.Unix(1, 2)},
 			{Index: 11, Term: 7, Type: raft.LogConfiguration, Data: []byte("small"), Extensions: []byte("ext")},
 			{Index: 12, Term: 7, Type: raft.LogCommand, Data: bytes.Repeat([]byte("x"), gatherFrom)},
 		}},
-		&raft.RequestVoteRequest{RPCHeader: testHeader, Candidate: []byte("n1"), Term: 3, LastLogIndex: 4, LastLogTerm: 2, LeadershipTransfer: true},
+		&raft.RequestVoteRequest{RPCHeader: testHeader, Term: 3, LastLogIndex: 4, LastLogTerm: 2, LeadershipTransfer: true},
 		&raft.RequestPreVoteRequest{RPCHeader: testHeader, Term: 3, LastLogIndex: 4, LastLogTerm: 2},
 		&raft.TimeoutNowRequest{RPCHeader: testHeader},
 		&raft.InstallSnapshotRequest{RPCHeader: testHeader, Leader: []byte("n1"), SnapshotVersion: 1, Term: 3, LastLogIndex: 4, LastLogTerm: 2,

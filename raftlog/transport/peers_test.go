@@ -172,7 +172,7 @@ func TestAConnectionThatDiedWhileItWaitedCostsNoCall(t *testing.T) {
 		if err := vote(); err == nil {
 			t.Error("nobody voted")
 		}
-		b = join(t, w, "n2", grant)
+		join(t, w, "n2", grant)
 		if err := vote(); err != nil {
 			t.Fatal(err)
 		}
