@@ -99,10 +99,11 @@ func openStorage(ctx context.Context, cfg *Config, phases *phase.Recorder) (open
 			return nil, err
 		}
 	}
+	before := s.meta.State()
 	if err := s.openShards(ctx, cfg); err != nil {
 		return nil, err
 	}
-	if err := s.verify(cfg); err != nil {
+	if err := s.verify(ctx, cfg, before); err != nil {
 		return nil, err
 	}
 	return s, s.remember(cfg)

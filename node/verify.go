@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -39,9 +40,14 @@ func explain(dir string, err error) error {
 //     positions are offsets of rows that these logs had committed.
 //   - A state store folds deltas that its shard's log and a commit in the meta log had made known to it.
 //   - A shard learns of a stream, a pipeline and an incarnation from the meta log.
+//
+// In a group the logs go on meanwhile: what the meta log said before the shards' logs were applied is what these must hold,
+// and what a shard knows is compared with what the meta log says afterwards.
 type verifier struct {
-	dir      string // the data directory
+	dir string // the data directory
+	// meta is what the meta log said before the shards' logs were applied, now returns what it says.
 	meta     *meta.State
+	now      func() (*meta.State, error)
 	rowsKept bool // the rows that the positions count are in the logs
 }
 
@@ -51,19 +57,42 @@ func (v *verifier) corrupt(format string, args ...any) error {
 
 // shard checks one shard.
 func (v *verifier) shard(sh *worker.Shard) error {
-	for _, id := range sh.Log.Streams() {
-		if id >= v.meta.NextStream {
+	streams := sh.Log.Streams()
+	incarnations := make(map[dataflow.PipelineUID]dataflow.Incarnation)
+	for _, uid := range sh.Log.Pipelines() {
+		st, _ := sh.Log.Pipeline(uid)
+		incarnations[uid] = st.Incarnation
+	}
+	bases := make(map[dataflow.PipelineUID]dataflow.LogIndex)
+	for _, p := range sh.Replica.Stats().Pipelines {
+		if base, ok := sh.Replica.Base(p.Pipeline); ok {
+			bases[p.Pipeline] = base.MetaIndex
+		}
+	}
+	now, err := v.now()
+	if err != nil {
+		return err
+	}
+	for _, id := range streams {
+		if id >= now.NextStream {
 			return v.metaLost(fmt.Sprintf("shard %d has rows of stream %d", sh.ID, id), "does not know")
 		}
 	}
-	for _, uid := range sh.Log.Pipelines() {
-		st, _ := sh.Log.Pipeline(uid)
-		p := v.meta.Pipelines[uid]
-		if uid >= v.meta.NextPipeline || p != nil && st.Incarnation > p.Incarnation {
-			return v.metaLost(fmt.Sprintf("shard %d has seen incarnation %d of pipeline %d", sh.ID, st.Incarnation, uid), "does not know")
+	for uid, inc := range incarnations {
+		p := now.Pipelines[uid]
+		if uid >= now.NextPipeline || p != nil && inc > p.Incarnation {
+			return v.metaLost(fmt.Sprintf("shard %d has seen incarnation %d of pipeline %d", sh.ID, inc, uid), "does not know")
+		}
+	}
+	for uid, index := range bases {
+		if index > now.Index {
+			return v.metaLost(fmt.Sprintf("the state of shard %d holds pipeline %d at entry %d of it", sh.ID, uid, index), fmt.Sprintf("ends at entry %d", now.Index))
 		}
 	}
 	for _, p := range v.meta.PipelineList() {
+		if now.PipelineDeleted(p.UID) {
+			continue // and perhaps dropped in the shards
+		}
 		if err := v.pipeline(sh, p); err != nil {
 			return err
 		}
@@ -105,14 +134,11 @@ func (v *verifier) pipeline(sh *worker.Shard, p *meta.Pipeline) error {
 	return nil
 }
 
-// base checks that the shard's log and the meta log hold what the state store was made from.
+// base checks that the shard's log holds what the state store was made from.
 func (v *verifier) base(sh *worker.Shard, uid dataflow.PipelineUID) error {
 	base, ok := sh.Replica.Base(uid)
 	if !ok {
 		return nil
-	}
-	if base.MetaIndex > v.meta.Index {
-		return v.metaLost(fmt.Sprintf("the state of shard %d holds pipeline %d at entry %d of it", sh.ID, uid, base.MetaIndex), fmt.Sprintf("ends at entry %d", v.meta.Index))
 	}
 	if base.Ref.Seq > 0 && !sh.Log.HoldsDelta(uid, base.Ref) {
 		return v.logLost(sh, fmt.Sprintf("it does not hold delta %s of pipeline %d, which the shard's state has", base.Ref, uid))
@@ -135,9 +161,15 @@ func (v *verifier) metaLost(what, lacks string) error {
 	return v.corrupt("the end of the meta log in meta is missing: %s, and it %s", what, lacks)
 }
 
-// verify checks all shards against the meta log.
-func (s *storage) verify(cfg *Config) error {
-	v := &verifier{dir: cfg.DataDir, meta: s.meta.State(), rowsKept: cfg.Source == nil}
+// verify checks all shards against the meta log. before is what that said before the shards' logs were applied.
+func (s *storage) verify(ctx context.Context, cfg *Config, before *meta.State) error {
+	v := &verifier{dir: cfg.DataDir, meta: before, rowsKept: cfg.Source == nil, now: func() (*meta.State, error) {
+		err := s.peers.applied(ctx, "meta", s.group)
+		return s.meta.State(), err
+	}}
+	if s.peers == nil {
+		v.now = func() (*meta.State, error) { return s.meta.State(), nil }
+	}
 	for _, sh := range s.shards {
 		if err := v.shard(sh); err != nil {
 			return err
