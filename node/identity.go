@@ -46,11 +46,11 @@ func (s *storage) identify(cfg *Config) error {
 		if err := refuseForeign(cfg.FS, cfg.DataDir); err != nil {
 			return err
 		}
-		var data [16]byte
-		if _, err := rand.Read(data[:]); err != nil {
+		data, err := newDataID()
+		if err != nil {
 			return err
 		}
-		s.id = identity{Format: dataFormat, Node: cfg.NodeID, Data: hex.EncodeToString(data[:])}
+		s.id = identity{Format: dataFormat, Node: cfg.NodeID, Data: data}
 		return s.writeIdentity(cfg)
 	}
 	if err != nil {
@@ -58,6 +58,11 @@ func (s *storage) identify(cfg *Config) error {
 	}
 	if err := json.Unmarshal(b, &s.id); err != nil {
 		return dataflow.Errorf(dataflow.ReasonCorrupt, "%s is damaged: it holds %s instead of the node's and the group's names: %w", path, quoteStart(b), err)
+	}
+	if s.id.Data == "" { // of an older version; it is written with the group
+		if s.id.Data, err = newDataID(); err != nil {
+			return err
+		}
 	}
 	switch {
 	case s.id.Format != dataFormat:
@@ -70,6 +75,15 @@ func (s *storage) identify(cfg *Config) error {
 		return fmt.Errorf("data directory %s belongs to a group of one node that no other can join; start it without --peer-addr, or name a new directory", cfg.DataDir)
 	}
 	return nil
+}
+
+// newDataID names a data directory like no other.
+func newDataID() (string, error) {
+	var data [16]byte
+	if _, err := rand.Read(data[:]); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(data[:]), nil
 }
 
 func (s *storage) writeIdentity(cfg *Config) error {
