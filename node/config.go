@@ -62,7 +62,7 @@ type Config struct {
 	// StateCacheBytes is the size of the block cache that all shards share; default 64 MiB.
 	StateCacheBytes int64
 	// QueryMemoryBytes bounds what queries, scans and look-ups of several keys hold at once; default 512 MiB. Each takes
-	// 64 MiB of it, two at least run.
+	// 64 MiB of it, look-ups 1 KiB per key if that is enough; one query and one batch of look-ups always run.
 	QueryMemoryBytes int64
 	// WatchMemoryBytes bounds what is kept of the changes of watched tables, for all together; default 1 GiB, or an eighth of
 	// the machine's memory when that is less.

@@ -23,8 +23,9 @@ type Config struct {
 	MaxTime time.Duration
 	// MaxBytes bounds what one pull query or batch of look-ups holds in memory; default 64 MiB.
 	MaxBytes int64
-	// TotalBytes bounds what all of them hold at once; default 512 MiB. It makes room for TotalBytes / MaxBytes requests,
-	// two at least; others wait. Not in it are look-ups of one key, and answers on their way to the caller.
+	// TotalBytes bounds what all of them hold at once; default 512 MiB. A query takes MaxBytes of it, a batch of look-ups as
+	// much as its keys let expect, and MaxBytes if that was not enough; others wait. Each kind has a part of its own, with room
+	// for one request at least. Not in it are look-ups of one key, and answers on their way to the caller.
 	TotalBytes int64
 	// WatchBytes bounds what is kept of the changes of watched tables, for all together; default 1 GiB. Each table has the
 	// same part of it.

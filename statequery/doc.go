@@ -17,6 +17,8 @@
 //	Q3  Nothing is cut off silently: a request that reaches a limit of time, rows or memory fails with SCAN_LIMIT and
 //	    says which; a page that ends early has a next page.
 //	Q4  The package reads through small interfaces (source.go) and knows neither logs nor the network.
-//	Q5  A bounded number of requests hold a budget of memory at once; others wait in a bounded queue, and OVERLOADED
-//	    answers those for which there is no place in it.
+//	Q5  What requests hold in memory at once is bounded: each is admitted with what it may take, and others wait in bounded
+//	    queues, in order; OVERLOADED answers those for which there is no place in one. Queries and scans, short batches of
+//	    look-ups, and long ones have memory and queues of their own, so that what is short never waits for what is long.
+//	    Nobody waits for memory while holding some.
 package statequery

@@ -15,24 +15,28 @@ type Engine struct {
 
 	watches *watchHub
 	queries *gate // queries and scans
-	batches *gate // look-ups of several keys: they are short, and do not wait behind queries
+	short   *gate // look-ups of few keys, which do not wait behind anything that takes long
+	long    *gate // look-ups of many keys, or with large answers
 }
 
 // New returns an engine.
 func New(cfg Config) *Engine {
 	cfg.ensureDefaults()
-	slots := max(2, cfg.TotalBytes/cfg.MaxBytes)
-	batches := max(1, slots/batchShare)
+	short, long := max(shortBytes, cfg.TotalBytes/shortShare), max(cfg.MaxBytes, cfg.TotalBytes/longShare)
 	e := &Engine{
 		cfg: cfg, leases: newSharedLeases(cfg.Leases, cfg.Now),
-		queries: newGate("queries and scans", slots-batches), batches: newGate("look-ups of several keys", batches),
+		queries: newGate("queries and scans", max(cfg.MaxBytes, cfg.TotalBytes-short-long)),
+		short:   newGate("look-ups of few keys", short), long: newGate("look-ups of many keys", long),
 	}
 	e.watches = newWatchHub(e)
 	return e
 }
 
-// batchShare is which part of the memory is for look-ups of several keys.
-const batchShare = 4
+// What part of the memory is for look-ups of several keys: a sixteenth for short ones, a sixth for the others.
+const (
+	shortShare = 16
+	longShare  = 6
+)
 
 // WaitCommitted waits until a committed cut of the pipeline covers want, and returns it. It waits as long as ctx allows.
 // The error is TOKEN_NOT_REACHED when ctx ends first, or when the pipeline commits nothing any more.

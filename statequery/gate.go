@@ -5,13 +5,17 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/weirdb/weir/dataflow"
 )
 
-// gate lets a bounded number of requests hold a budget of memory at once (Q5). Others wait in the order in which they
-// came, as long as their callers do. It is safe for concurrent use.
+// gate gives parts of a budget of memory to requests (Q5). A request for which there is no room waits in the order in which
+// requests came, for as long as its caller does: a large one is not passed by small ones for ever. It is safe for
+// concurrent use.
 type gate struct {
-	slots   chan struct{} // one per request that is in
+	room    *semaphore.Weighted
+	bytes   int64 // in all
 	waiting atomic.Int64
 	what    string // that passes, for messages
 }
@@ -24,41 +28,37 @@ const (
 	gateRetry = time.Second
 )
 
-func newGate(what string, slots int64) *gate {
-	return &gate{what: what, slots: make(chan struct{}, max(1, slots))}
+func newGate(what string, bytes int64) *gate {
+	return &gate{what: what, room: semaphore.NewWeighted(bytes), bytes: bytes}
 }
 
-// enter lets the caller in, at once or after a wait. Who is in calls leave. The error is OVERLOADED when too many wait
-// already, DEADLINE when ctx ends first.
-func (g *gate) enter(ctx context.Context) (waited bool, err error) {
-	select {
-	case g.slots <- struct{}{}:
+// enter gives the caller n bytes of the budget, at once or after a wait. Who is in gives them back with leave. The error is
+// OVERLOADED when too many wait already, DEADLINE when ctx ends first.
+func (g *gate) enter(ctx context.Context, n int64) (waited bool, err error) {
+	if g.room.TryAcquire(n) {
 		return false, nil
-	default:
 	}
 	defer g.waiting.Add(-1)
 	if g.waiting.Add(1) > maxWaiting {
-		return true, dataflow.Errorf(dataflow.ReasonOverloaded, "%d %s hold all the memory there is for them, and %d wait", cap(g.slots), g.what, maxWaiting).
+		return true, dataflow.Errorf(dataflow.ReasonOverloaded, "%s hold all of the %d bytes that there are for them, and %d wait", g.what, g.bytes, maxWaiting).
 			WithHint("try again later, or give the server more with --query-memory").WithRetry(gateRetry)
 	}
-	select {
-	case g.slots <- struct{}{}:
-		return true, nil
-	case <-ctx.Done():
+	if g.room.Acquire(ctx, n) != nil {
 		return true, deadline(ctx)
 	}
+	return true, nil
 }
 
-func (g *gate) leave() { <-g.slots }
+func (g *gate) leave(n int64) { g.room.Release(n) }
 
-// admit opens a reading of p and lets it through a gate. A reading that had to wait there is opened anew: its cut may have
-// been superseded. The caller closes the reading, then leaves the gate.
-func (e *Engine) admit(ctx context.Context, g *gate, p *Pipeline, open func(p *Pipeline) (*reading, error)) (*reading, error) {
+// admit opens a reading of p and lets it through a gate with n bytes. A reading that had to wait there is opened anew: its
+// cut may have been superseded. The caller closes the reading, then leaves the gate.
+func (e *Engine) admit(ctx context.Context, g *gate, n int64, p *Pipeline, open func(p *Pipeline) (*reading, error)) (*reading, error) {
 	r, err := open(p)
 	if err != nil {
 		return nil, err
 	}
-	waited, err := g.enter(ctx)
+	waited, err := g.enter(ctx, n)
 	if err == nil && !waited {
 		return r, nil
 	}
@@ -67,12 +67,22 @@ func (e *Engine) admit(ctx context.Context, g *gate, p *Pipeline, open func(p *P
 		return nil, err
 	}
 	if r, err = e.reopen(p, open); err != nil {
-		g.leave()
+		g.leave(n)
 	}
 	return r, err
 }
 
+// reopen opens a reading of p as it is now.
 func (e *Engine) reopen(p *Pipeline, open func(p *Pipeline) (*reading, error)) (*reading, error) {
+	now, err := e.current(p)
+	if err != nil {
+		return nil, err
+	}
+	return open(now)
+}
+
+// current returns p as it is now, on whatever timeline. The error says that it is another pipeline, or none.
+func (e *Engine) current(p *Pipeline) (*Pipeline, error) {
 	now, err := e.cfg.Catalog.Pipeline(p.Name)
 	switch {
 	case err != nil:
@@ -80,5 +90,5 @@ func (e *Engine) reopen(p *Pipeline, open func(p *Pipeline) (*reading, error)) (
 	case now.UID != p.UID:
 		return nil, timelineChanged("pipeline %s was deleted and deployed again meanwhile", p.Name)
 	}
-	return open(now)
+	return now, nil
 }

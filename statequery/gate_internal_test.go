@@ -13,14 +13,14 @@ func TestAGateLetsInNoMoreThanItsSlotsAndTheRestInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate("queries", 2)
 		for range 2 {
-			if waited, err := g.enter(t.Context()); waited || err != nil {
+			if waited, err := g.enter(t.Context(), 1); waited || err != nil {
 				t.Fatalf("a free slot: waited %v, %v", waited, err)
 			}
 		}
 		entered := make(chan int, 3)
 		for i := range 3 {
 			go func() {
-				if waited, err := g.enter(t.Context()); !waited || err != nil {
+				if waited, err := g.enter(t.Context(), 1); !waited || err != nil {
 					t.Errorf("a full gate: waited %v, %v", waited, err)
 				}
 				entered <- i
@@ -31,7 +31,7 @@ func TestAGateLetsInNoMoreThanItsSlotsAndTheRestInOrder(t *testing.T) {
 			t.Fatalf("%d entered a full gate, %d wait", len(entered), g.waiting.Load())
 		}
 		for i := range 3 {
-			g.leave()
+			g.leave(1)
 			synctest.Wait()
 			if len(entered) != 1 || <-entered != i {
 				t.Fatalf("a slot came free: not request %d alone entered", i)
@@ -46,13 +46,13 @@ func TestAGateLetsInNoMoreThanItsSlotsAndTheRestInOrder(t *testing.T) {
 func TestWhoseContextEndsBeforeAGateGetsDeadlineAndHoldsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate("queries", 1)
-		if _, err := g.enter(t.Context()); err != nil {
+		if _, err := g.enter(t.Context(), 1); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		left := make(chan error)
 		go func() {
-			_, err := g.enter(ctx)
+			_, err := g.enter(ctx, 1)
 			left <- err
 		}()
 		synctest.Wait()
@@ -60,8 +60,8 @@ func TestWhoseContextEndsBeforeAGateGetsDeadlineAndHoldsNothing(t *testing.T) {
 		if err := <-left; dataflow.ReasonOf(err) != dataflow.ReasonDeadline {
 			t.Errorf("got %v", err)
 		}
-		g.leave()
-		if waited, err := g.enter(t.Context()); waited || err != nil || g.waiting.Load() != 0 {
+		g.leave(1)
+		if waited, err := g.enter(t.Context(), 1); waited || err != nil || g.waiting.Load() != 0 {
 			t.Errorf("after it: waited %v, %v, %d wait", waited, err, g.waiting.Load())
 		}
 	})
@@ -70,19 +70,19 @@ func TestWhoseContextEndsBeforeAGateGetsDeadlineAndHoldsNothing(t *testing.T) {
 func TestAFullQueueBeforeAGateIsOverloaded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate("queries", 1)
-		if _, err := g.enter(t.Context()); err != nil {
+		if _, err := g.enter(t.Context(), 1); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		left := make(chan error, maxWaiting)
 		for range maxWaiting {
 			go func() {
-				_, err := g.enter(ctx)
+				_, err := g.enter(ctx, 1)
 				left <- err
 			}()
 		}
 		synctest.Wait()
-		_, err := g.enter(ctx)
+		_, err := g.enter(ctx, 1)
 		var e *dataflow.Error
 		if dataflow.ReasonOf(err) != dataflow.ReasonOverloaded {
 			t.Errorf("got %v", err)

@@ -69,14 +69,13 @@ func encodeKey(st *plan.Stage, row dataflow.Row) ([]byte, error) {
 	return appendKey(make([]byte, 0, 64), st, row) // most keys fit
 }
 
-// encodeKeys is encodeKey of many keys, in one piece of memory.
-func encodeKeys(st *plan.Stage, rows []dataflow.Row) ([][]byte, error) {
+// encodeKeys is encodeKey of many keys, in one piece of memory of size bytes.
+func encodeKeys(st *plan.Stage, rows []dataflow.Row) (keys [][]byte, size int, err error) {
 	encoded, ends := make([][]byte, len(rows)), make([]int, len(rows))
 	all := make([]byte, 0, 16*len(rows)) // a BIGINT takes 9
-	var err error
 	for i, row := range rows {
 		if all, err = appendKey(all, st, row); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		ends[i] = len(all)
 	}
@@ -85,7 +84,7 @@ func encodeKeys(st *plan.Stage, rows []dataflow.Row) ([][]byte, error) {
 		encoded[i] = all[at:end:end]
 		at = end
 	}
-	return encoded, nil
+	return encoded, len(all), nil
 }
 
 // appendKey is encodeKey into memory of the caller.

@@ -72,11 +72,11 @@ func (e *Engine) Query(ctx context.Context, text string, p dataflow.Page, o data
 	if err != nil {
 		return fail(err)
 	}
-	r, err := e.admit(ctx, e.queries, bound.pipelines[q.Pipeline], func(p *Pipeline) (*reading, error) { return pg.open(ctx, p, o) })
+	r, err := e.admit(ctx, e.queries, e.cfg.MaxBytes, bound.pipelines[q.Pipeline], func(p *Pipeline) (*reading, error) { return pg.open(ctx, p, o) })
 	if err != nil {
 		return fail(err)
 	}
-	defer e.queries.leave()
+	defer e.queries.leave(e.cfg.MaxBytes)
 	defer r.close()
 	rows, err := r.execute(ctx, bound, q)
 	if err != nil {

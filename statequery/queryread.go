@@ -102,8 +102,9 @@ func (s *keyRows) Next(most int) (*batch.Batch, error) {
 		}
 		n := min(len(s.keys), most, walkRows)
 		var err error
-		if s.accs, err = s.q.r.accumulators(s.q.ctx, s.t, s.keys[:n]); err != nil {
-			return nil, err
+		r := s.q.r
+		if s.accs, _, err = r.accumulators(s.q.ctx, s.t, s.keys[:n], r.e.cfg.MaxBytes); err != nil {
+			return nil, r.e.tooManyKeys(err)
 		}
 		s.part, s.keys = s.keys[:n], s.keys[n:]
 	}

@@ -31,11 +31,11 @@ func (e *Engine) Scan(ctx context.Context, pipeline, table string, sr dataflow.S
 	if pg.token != nil {
 		lo = after(pg.token.After)
 	}
-	r, err := e.admit(ctx, e.queries, pl, func(p *Pipeline) (*reading, error) { return pg.open(ctx, p, o) })
+	r, err := e.admit(ctx, e.queries, e.cfg.MaxBytes, pl, func(p *Pipeline) (*reading, error) { return pg.open(ctx, p, o) })
 	if err != nil {
 		return fail(err)
 	}
-	defer e.queries.leave()
+	defer e.queries.leave(e.cfg.MaxBytes)
 	defer r.close()
 	rows, last, err := r.scan(ctx, t, lo, hi, limit)
 	if err != nil {

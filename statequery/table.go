@@ -82,15 +82,27 @@ func (t *Table) visible(p *batch.Pieces, keys, accs [][]byte, onError dataflow.O
 	if err != nil {
 		return nil, 0, err
 	}
-	sel := make([]int32, 0, rows.N)
+	return shownOf(rows, there, shown), n, nil
+}
+
+// shownOf returns the rows that are there, and calls shown for the place of each.
+func shownOf(rows *batch.Batch, there batch.Bitmap, shown func(i int)) *batch.Batch {
+	hidden := 0
+	for i := range rows.N {
+		if there.Get(i) {
+			shown(i)
+		} else {
+			hidden++
+		}
+	}
+	if hidden == 0 {
+		return rows
+	}
+	sel := make([]int32, 0, rows.N-hidden)
 	for i := range rows.N {
 		if there.Get(i) {
 			sel = append(sel, int32(i))
-			shown(i)
 		}
 	}
-	if len(sel) < rows.N {
-		rows = rows.Select(sel)
-	}
-	return rows, n, nil
+	return rows.Select(sel)
 }

@@ -83,7 +83,7 @@ func newServerSettings(f *pflag.FlagSet) *serverSettings {
 	f.BoolVar(&s.faults, "allow-fault-injection", false, "let clients crash pipelines, for tests")
 	f.Var(&s.memory, "memory", "memory for live tables, for all pipelines together; keys beyond it are looked up on disk; 0 = half of the machine's")
 	f.Var(&s.stateCache, "state-cache", "memory for cached blocks of state, for all shards together")
-	f.Var(&s.queryMem, "query-memory", "memory for queries, scans and look-ups of several keys together: each takes 64 MiB, others wait")
+	f.Var(&s.queryMem, "query-memory", "memory for queries, scans and look-ups of several keys together: a query takes 64 MiB, others wait")
 	f.Var(&s.watchMem, "watch-memory", "memory for the changes of watched tables, for all together; 0 = 1GiB, or an eighth of the machine's")
 	f.DurationVar(&s.watchKept, "watch-retained", node.DefaultWatchRetained, "how long the changes of a watched table are kept for who was away")
 	f.Var(&s.minFree, "min-free-disk", "free bytes of the data directory's disk below which rows are refused (DISK_LOW); 0 = 5 % of the disk, within 256 MiB and 2 GiB")

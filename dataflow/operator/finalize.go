@@ -20,11 +20,12 @@ type Finalizer struct {
 	inner  dataflow.Schema // key columns, then the aggregates' results: what Output and Having read
 
 	interrupt func() error // of the expressions' evaluation; nil = never
+	most      int64        // that the values made of several keys' rows may take
 }
 
 // NewFinalizer returns a finalizer for s.
 func NewFinalizer(s *plan.Stage) *Finalizer {
-	f := &Finalizer{stage: s, layout: agg.NewLayout(s.Aggs)}
+	f := &Finalizer{stage: s, layout: agg.NewLayout(s.Aggs), most: expr.BatchMemory}
 	f.inner = append(f.inner, s.Key...)
 	for _, a := range s.Aggs {
 		f.inner = append(f.inner, dataflow.Column{Name: a.Fn.String(), Type: a.Out})
@@ -40,6 +41,14 @@ func (f *Finalizer) Until(interrupt func() error) *Finalizer {
 	return &g
 }
 
+// Within returns a finalizer for the same stage whose Batch does not fit several keys the values of whose rows take more than
+// most bytes, if that is less than expr.BatchMemory.
+func (f *Finalizer) Within(most int64) *Finalizer {
+	g := *f
+	g.most = min(most, expr.BatchMemory)
+	return &g
+}
+
 // Batch computes a row of the stage's visible columns per key. accs[i] is the accumulator of keys[i]; nil means that the
 // table has no such key. visible has a set bit for each row that is there: the group has rows, or the stage always has its
 // row, and Having admits it. Columns of the others hold nothing of use. The result shares no memory with keys and accs,
@@ -49,7 +58,7 @@ func (f *Finalizer) Until(interrupt func() error) *Finalizer {
 // visible under dataflow.OnErrorSkip; otherwise the error is the expression's, names the key, and is that of the first such
 // row.
 //
-// fits is false when the values made of the keys' rows would take more than expr.BatchMemory: the caller asks for fewer
+// fits is false when the values made of the keys' rows would take more than expr.BatchMemory (Within): the caller asks for fewer
 // keys then (O5). One key always fits; its row fails when it takes more than expr.MaxRowMemory.
 func (f *Finalizer) Batch(keys, accs [][]byte, onError dataflow.OnError) (b *batch.Batch, visible batch.Bitmap, fits bool, err error) {
 	return f.BatchIn(&Scratch{}, keys, accs, onError)
@@ -101,7 +110,7 @@ func (f *Finalizer) appendNulls(cols []*batch.Vector) {
 // output evaluates Having and Output over the rows of s.in that s.sel lists.
 func (f *Finalizer) output(s *Scratch, onError dataflow.OnError) (b *batch.Batch, visible batch.Bitmap, fits bool, err error) {
 	in, sel, env := &s.in, s.sel, &s.env
-	limit := int64(expr.BatchMemory)
+	limit := f.most
 	if in.N == 1 {
 		limit = expr.MaxRowMemory
 	}
