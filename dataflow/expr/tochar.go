@@ -17,7 +17,7 @@ type charPart struct {
 // charPatterns are the patterns that to_char knows, longer ones before their beginnings.
 var charPatterns = [...]string{
 	"HH24", "HH12", "YYYY", "IYYY", "MONTH", "Month", "month", "DAY", "Day", "day", "DDD", "MON", "Mon", "mon",
-	"HH", "YY", "MM", "MI", "MS", "DD", "DY", "Dy", "dy", "SS", "US", "AM", "PM", "am", "pm", "ID", "IW", "WW", "TZ", "OF", "Q", "D",
+	"HH", "YY", "MM", "MI", "MS", "DD", "DY", "Dy", "dy", "SS", "US", "AM", "PM", "am", "pm", "ID", "IW", "WW", "TZ", "tz", "OF", "Q", "D",
 }
 
 // refusedPatterns are PostgreSQL patterns that would otherwise be taken for text.
@@ -28,21 +28,25 @@ var refusedPatterns = [...]string{
 // parseToChar cuts a format into its parts.
 func parseToChar(format string) ([]charPart, *dataflow.Error) {
 	var parts []charPart
-	fill := true
 	for i := 0; i < len(format); {
-		rest := format[i:]
-		if strings.HasPrefix(rest, "FM") {
+		// FM is about the pattern right behind it. Before anything else it means nothing, and is not shown.
+		fill := true
+		if strings.HasPrefix(format[i:], "FM") || strings.HasPrefix(format[i:], "fm") {
 			fill = false
-			i += 2
+			if i += 2; i == len(format) {
+				break
+			}
+		}
+		rest := format[i:]
+		if rest[0] == '"' {
+			text, n := quotedChars(rest)
+			parts = append(parts, charPart{text: text})
+			i += n
 			continue
 		}
-		if rest[0] == '"' {
-			end := strings.IndexByte(rest[1:], '"')
-			if end < 0 {
-				end = len(rest) - 1
-			}
-			parts = append(parts, charPart{text: rest[1 : 1+end]})
-			i += end + 2
+		if strings.HasPrefix(rest, `\"`) {
+			parts = append(parts, charPart{text: `"`})
+			i += 2
 			continue
 		}
 		pattern := ""
@@ -67,22 +71,37 @@ func parseToChar(format string) ([]charPart, *dataflow.Error) {
 			return nil, dataflow.Errorf(dataflow.ReasonSQLUnsupported, "to_char suffix %q is not supported", format[i:i+2])
 		}
 		parts = append(parts, charPart{pattern: pattern, fill: fill})
-		fill = true
 	}
 	return parts, nil
 }
 
-// matchPattern reports whether rest begins with p. Names of months and days and AM and PM keep their case, the others
-// may be written in either.
+// quotedChars returns the text in double quotes that s begins with, and how many bytes it takes there. A backslash makes text
+// of the byte behind it. What is not closed goes to the end.
+func quotedChars(s string) (text string, n int) {
+	var out []byte
+	for n = 1; n < len(s); n++ {
+		switch {
+		case s[n] == '"':
+			return string(out), n + 1
+		case s[n] == '\\' && n+1 < len(s):
+			n++
+		}
+		out = append(out, s[n])
+	}
+	return string(out), n
+}
+
+// matchPattern reports whether rest begins with p. Names of months and days, AM and PM, and TZ keep their case, the others
+// may be written in capitals or in small letters, not mixed.
 func matchPattern(rest, p string) bool {
 	if len(rest) < len(p) {
 		return false
 	}
 	switch strings.ToUpper(p) {
-	case "MONTH", "MON", "DAY", "DY", "AM", "PM":
+	case "MONTH", "MON", "DAY", "DY", "AM", "PM", "TZ":
 		return rest[:len(p)] == p
 	}
-	return strings.EqualFold(rest[:len(p)], p)
+	return rest[:len(p)] == p || rest[:len(p)] == strings.ToLower(p)
 }
 
 func checkToChar(c *Call) *dataflow.Error {
@@ -211,6 +230,8 @@ func (p charPart) append(dst []byte, ts int64) []byte {
 		return number((c.month-1)/3+1, 1)
 	case "TZ":
 		return append(dst, "UTC"...)
+	case "tz":
+		return append(dst, "utc"...)
 	}
 	return append(dst, "+00"...) // OF
 }
