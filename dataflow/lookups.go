@@ -37,6 +37,11 @@ func (l *Lookups) Begin(room int64) {
 	l.room = room
 }
 
+// Grow makes room for n keys at a time, for who knows how many there will be.
+func (l *Lookups) Grow(n int) {
+	l.keys, l.open = slices.Grow(l.keys, n), slices.Grow(l.open, n)
+}
+
 // Add adds a key; hash is HashKey(key). The key is not copied.
 func (l *Lookups) Add(hash uint64, key []byte) {
 	l.open = append(l.open, int32(len(l.keys)))

@@ -145,6 +145,7 @@ func (r *reading) accumulators(ctx context.Context, t *Table, keys [][]byte, mos
 	accs = make([][]byte, len(keys))
 	hashes, order, ends := r.e.byShard(keys)
 	var l dataflow.Lookups
+	l.Grow(min(len(keys), dataflow.LookupsAtOnce))
 	left = most
 	seen := 0
 	for shard, end := range ends {

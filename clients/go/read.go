@@ -103,7 +103,7 @@ func (c *Client) Get(ctx context.Context, table string, key dataflow.Row, o Read
 
 // Answers are the rows of several keys, from one cut.
 type Answers struct {
-	// Rows has one element per key, in order; nil where there is no row.
+	// Rows has one element per key, in order; nil where there is no row. They may share memory: to keep one of many, copy it.
 	Rows []Row
 	Cut  *weirv1.Cut
 }
@@ -116,7 +116,7 @@ func (c *Client) BatchGet(ctx context.Context, table string, keys []dataflow.Row
 	}
 	req := &weirv1.BatchGetRequest{
 		Pipeline: p, Table: t, Isolation: o.isolation(), MinToken: o.MinToken, SessionToken: c.session(p, &o),
-		MaxWait: o.maxWait(), CheckpointId: o.checkpoint(), Numbers: o.numbers(),
+		MaxWait: o.maxWait(), CheckpointId: o.checkpoint(), Numbers: o.numbers(), Packed: true,
 	}
 	if columns, ok := wire.KeyColumns(keys); ok {
 		req.KeyColumns = columns
@@ -130,11 +130,29 @@ func (c *Client) BatchGet(ctx context.Context, table string, keys []dataflow.Row
 	if err != nil {
 		return nil, err
 	}
-	a := &Answers{Cut: r.GetCut(), Rows: make([]Row, len(r.GetRows()))}
-	for i, row := range r.GetRows() {
+	rows := r.GetRows()
+	if packed := r.GetPackedRows(); packed != nil {
+		if rows, err = unpack(packed); err != nil {
+			return nil, err
+		}
+	}
+	a := &Answers{Cut: r.GetCut(), Rows: make([]Row, len(rows))}
+	for i, row := range rows {
 		if len(row) > 0 {
 			a.Rows[i] = row
 		}
 	}
 	return a, nil
+}
+
+// unpack takes packed rows apart. They share their memory.
+func unpack(m *weirv1.TextValues) ([][]byte, error) {
+	rows, rest := make([][]byte, len(m.GetLengths())), m.GetData()
+	for i, n := range m.GetLengths() {
+		if uint64(n) > uint64(len(rest)) {
+			return nil, dataflow.Errorf(dataflow.ReasonInternal, "the server's answer ends in the middle of row %d", i)
+		}
+		rows[i], rest = rest[:n:n], rest[n:]
+	}
+	return rows, nil
 }

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/dataflow/batch"
 	"github.com/weirdb/weir/internal/wire"
 	weirv1 "github.com/weirdb/weir/proto/weir/v1"
 )
@@ -77,6 +78,42 @@ func TestKeysThatDifferInShapeGoOneByOne(t *testing.T) {
 		if _, ok := wire.KeyColumns(keys); ok {
 			t.Errorf("%s: they go into columns", name)
 		}
+	}
+}
+
+// Packed rows are the rows of RowsJSON, end to end.
+func TestPackedRowsAreTheSameRows(t *testing.T) {
+	b := batch.NewBatch(dataflow.Schema{{Name: `a"b`, Type: dataflow.TypeText}, {Name: "n", Type: dataflow.TypeBigInt}})
+	for i := range int64(3) {
+		b.AppendRow(dataflow.Row{
+			value(dataflow.TypeText, func(v *dataflow.Value) { v.Str = string(rune('x' + i)) }),
+			value(dataflow.TypeBigInt, func(v *dataflow.Value) { v.Int, v.Null = i-1, i == 2 }),
+		})
+	}
+	found := []bool{false, true, true, false, true}
+	for _, numbers := range []weirv1.Numbers{weirv1.Numbers_NUMBERS_JSON, weirv1.Numbers_NUMBERS_STRING} {
+		m, want := wire.PackedRowsJSON(b, found, numbers), wire.RowsJSON(b, numbers)
+		data := m.GetData()
+		for i, n := range m.GetLengths() {
+			row := data[:n]
+			data = data[n:]
+			if !found[i] {
+				if n != 0 {
+					t.Errorf("key %d has no row, and the row %s", i, row)
+				}
+				continue
+			}
+			if string(row) != string(want[0]) || string(row) != string(wire.AppendRowJSON(nil, b, 3-len(want), numbers)) {
+				t.Errorf("row of key %d is %s, not %s", i, row, want[0])
+			}
+			want = want[1:]
+		}
+		if len(data) > 0 || len(want) > 0 {
+			t.Errorf("%q and %d rows are left over", data, len(want))
+		}
+	}
+	if m := wire.PackedRowsJSON(nil, make([]bool, 2), weirv1.Numbers_NUMBERS_JSON); len(m.GetLengths()) != 2 || len(m.GetData()) != 0 {
+		t.Errorf("no rows are %v", m)
 	}
 }
 

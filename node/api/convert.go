@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -76,10 +77,33 @@ func guaranteeMessage(g dataflow.Guarantee) weirv1.Guarantee {
 	return weirv1.Guarantee_GUARANTEE_UNSPECIFIED
 }
 
-// namer turns stream ids into names.
-type namer func(dataflow.StreamID) string
+// namer makes messages of what has the ids of streams, which have their names there. It is safe for concurrent use.
+type namer struct {
+	name func(dataflow.StreamID) string
+	last atomic.Pointer[namedCut] // that was made a message
+}
 
-func (n namer) positions(p dataflow.Positions) []*weirv1.Position {
+// namedCut is what messages of a committed cut have in common. Most reads of a moment are of one cut, and its positions are
+// most of a short answer.
+type namedCut struct {
+	session   dataflow.SessionToken
+	token     string
+	positions []*weirv1.Position // nobody changes them
+}
+
+func newNamer(name func(dataflow.StreamID) string) *namer { return &namer{name: name} }
+
+// committed returns what the messages of a committed cut have in common. A cut never changes, and its session token names it.
+func (n *namer) committed(c *dataflow.Cut) *namedCut {
+	if last := n.last.Load(); last != nil && last.session == c.Session && len(last.positions) == len(c.Positions) {
+		return last
+	}
+	made := &namedCut{session: c.Session, token: c.Session.String(), positions: n.positions(c.Positions)}
+	n.last.Store(made)
+	return made
+}
+
+func (n *namer) positions(p dataflow.Positions) []*weirv1.Position {
 	// Every answer of a read has them: all messages in one piece, and a name per stream, not per shard.
 	messages := make([]weirv1.Position, len(p))
 	out := make([]*weirv1.Position, len(p))
@@ -87,7 +111,7 @@ func (n namer) positions(p dataflow.Positions) []*weirv1.Position {
 	var name string
 	for i, k := range p.Sorted() {
 		if i == 0 || k.Stream != stream {
-			stream, name = k.Stream, n(k.Stream)
+			stream, name = k.Stream, n.name(k.Stream)
 		}
 		m := &messages[i]
 		m.Stream, m.Shard, m.Offset = name, uint32(k.Shard), uint64(p[k])
@@ -97,29 +121,35 @@ func (n namer) positions(p dataflow.Positions) []*weirv1.Position {
 }
 
 // cut returns a cut as a message; nil for none.
-func (n namer) cut(c *dataflow.Cut) *weirv1.Cut {
+func (n *namer) cut(c *dataflow.Cut) *weirv1.Cut {
 	if c == nil || c.Pipeline == "" {
 		return nil
 	}
 	m := &weirv1.Cut{
 		Pipeline: c.Pipeline, PipelineUid: uint64(c.UID), Timeline: uint64(c.Timeline), CheckpointId: uint64(c.Checkpoint),
 		Incarnation: uint64(c.Incarnation), Guarantee: guaranteeMessage(c.Guarantee), TriggeredAt: timestamp(c.TriggeredAt),
-		CommittedAt: timestamp(c.CommittedAt), AgeMs: c.AgeMillis, Positions: n.positions(c.Positions),
+		CommittedAt: timestamp(c.CommittedAt), AgeMs: c.AgeMillis,
 		Watermark: timestamp(c.Watermark), BehindRows: c.BehindRows, BehindMs: c.BehindMillis, Speculative: c.Speculative,
 		CatchingUp: c.CatchingUp, Node: c.Node, Role: c.Role, PipelineState: stateMessage(c.State), SkippedRows: c.Skipped,
 	}
-	if c.Session != (dataflow.SessionToken{}) {
-		m.Token = c.Session.String()
+	switch {
+	case c.Session == (dataflow.SessionToken{}):
+		m.Positions = n.positions(c.Positions)
+	case c.Speculative:
+		m.Token, m.Positions = c.Session.String(), n.positions(c.Positions)
+	default:
+		common := n.committed(c)
+		m.Token, m.Positions = common.token, common.positions
 	}
 	return m
 }
 
 // AppendCutJSON appends a cut as HTTP answers have it, for the faces that do not speak gRPC. names gives the names of streams.
 func AppendCutJSON(dst []byte, c *dataflow.Cut, names func(dataflow.StreamID) string) []byte {
-	return wire.AppendCutJSON(dst, namer(names).cut(c))
+	return wire.AppendCutJSON(dst, newNamer(names).cut(c))
 }
 
-func (n namer) pipeline(p *Pipeline) *weirv1.Pipeline {
+func (n *namer) pipeline(p *Pipeline) *weirv1.Pipeline {
 	if p == nil {
 		return nil
 	}
@@ -134,7 +164,7 @@ func (n namer) pipeline(p *Pipeline) *weirv1.Pipeline {
 			Column: uint32(max(f.Column, 0)), HasRow: f.HasRow, Incarnation: uint64(f.Incarnation),
 		}
 		if f.HasRow {
-			m.Failure.Stream, m.Failure.Shard, m.Failure.Offset = n(f.Row.Stream), uint32(f.Row.Shard), uint64(f.Row.Offset)
+			m.Failure.Stream, m.Failure.Shard, m.Failure.Offset = n.name(f.Row.Stream), uint32(f.Row.Shard), uint64(f.Row.Offset)
 			m.Failure.Row = f.Rendered
 		}
 	}
@@ -145,7 +175,7 @@ func tableMessage(t Table) *weirv1.Table {
 	return &weirv1.Table{Pipeline: t.Pipeline, Name: t.Name, Columns: wire.Columns(t.Schema), Key: t.Key, Rows: t.Rows, Bytes: t.Bytes}
 }
 
-func (n namer) checkpoint(pipeline string, c *Checkpoint) *weirv1.Checkpoint {
+func (n *namer) checkpoint(pipeline string, c *Checkpoint) *weirv1.Checkpoint {
 	if c == nil || c.Commit == nil {
 		return nil
 	}

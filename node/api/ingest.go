@@ -23,7 +23,7 @@ const (
 type ingestService struct {
 	weirv1.UnimplementedIngestServiceServer
 	b       Backends
-	names   namer
+	names   *namer
 	group   dataflow.GroupID
 	budget  *semaphore.Weighted // of maxIngestBytes
 	readers *readers

@@ -13,7 +13,7 @@ import (
 type pipelineService struct {
 	weirv1.UnimplementedPipelineServiceServer
 	b              Backends
-	names          namer
+	names          *namer
 	group          dataflow.GroupID
 	faultInjection bool
 }

@@ -18,7 +18,7 @@ const maxReadWait = 10 * time.Minute
 type queryService struct {
 	weirv1.UnimplementedQueryServiceServer
 	b     Backends
-	names namer
+	names *namer
 	group dataflow.GroupID
 	// readers waits for the goroutines that send to watchers.
 	readers *readers
@@ -175,6 +175,9 @@ func (s *queryService) BatchGet(ctx context.Context, r *weirv1.BatchGetRequest) 
 	rows, found, cut, err := s.b.Queries.BatchGet(ctx, r.GetPipeline(), r.GetTable(), keys, o)
 	if err != nil {
 		return nil, s.failed(err, cut)
+	}
+	if r.GetPacked() {
+		return &weirv1.BatchGetResponse{PackedRows: wire.PackedRowsJSON(rows, found, r.GetNumbers()), Cut: s.names.cut(&cut)}, nil
 	}
 	m := &weirv1.BatchGetResponse{Rows: make([][]byte, len(keys)), Cut: s.names.cut(&cut)}
 	texts := wire.RowsJSON(rows, r.GetNumbers())

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -84,6 +85,12 @@ func TestAnswersCarryTheirCut(t *testing.T) {
 	}
 	if b, err = h.queries.BatchGet(t.Context(), &weirv1.BatchGetRequest{Pipeline: "p", Table: "counts"}); err != nil || len(b.GetRows()) != 0 || b.GetCut() == nil {
 		t.Fatalf("no keys: got %v, %v", b, err)
+	}
+	packed, err := h.queries.BatchGet(t.Context(), &weirv1.BatchGetRequest{Pipeline: "p", Table: "counts", Packed: true, Keys: []*weirv1.Key{
+		wire.Key(dataflow.Row{dataflow.Text("no")}), key}})
+	if err != nil || string(packed.GetPackedRows().GetData()) != `{"word":"whale","n":1226}` || packed.GetRows() != nil ||
+		!slices.Equal(packed.GetPackedRows().GetLengths(), []uint32{0, 25}) || packed.GetCut().GetToken() != b.GetCut().GetToken() {
+		t.Fatalf("packed: got %v, %v", packed, err)
 	}
 	s, err := h.queries.Scan(t.Context(), &weirv1.ScanRequest{Pipeline: "p", Table: "counts", Limit: 2})
 	if err != nil || len(s.GetRows()) != 2 || s.GetNextPageToken() == "" {

@@ -104,7 +104,7 @@ func New(cfg Config, b Backends) (*Server, error) {
 		opts = append(opts, grpc.Creds(cfg.Credentials))
 	}
 	s := &Server{grpc: grpc.NewServer(opts...), readers: &readers{}}
-	names := namer(b.Streams.StreamName)
+	names := newNamer(b.Streams.StreamName)
 	weirv1.RegisterIngestServiceServer(s.grpc, &ingestService{b: b, names: names, group: cfg.Group,
 		budget: semaphore.NewWeighted(maxIngestBytes), readers: s.readers, metrics: m})
 	weirv1.RegisterQueryServiceServer(s.grpc, &queryService{b: b, names: names, group: cfg.Group, readers: s.readers})
