@@ -126,6 +126,7 @@ func (c *cli) benchNodeCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "node", Short: "Run a node for a benchmark", Hidden: true}
 	cmd.Flags().StringVar(&f.DataDir, "data-dir", "", "")
 	cmd.Flags().StringVar(&f.GRPCAddr, "grpc-addr", "", "")
+	cmd.Flags().Int64Var(&f.Memory, "memory", 0, "")
 	cmd.Flags().StringVar(&f.Profile, "profile", "", "")
 	cmd.Flags().StringVar(&f.ProfileName, "profile-name", "", "")
 	return c.verb(cmd, cobra.NoArgs, func(ctx context.Context, _ []string) error {

@@ -17,28 +17,54 @@ import (
 	"github.com/weirdb/weir/internal/pause"
 )
 
-// get measures reads by key while rows come in at half of the maximum.
-func (r *runner) get(ctx context.Context) (err error) {
-	s, most, err := r.openFilled(ctx, "get", r.size.keys)
+// get measures reads by key while rows come in at half of the maximum: of tables that fit in memory, and of tables that do
+// not, so that committed reads go to the layers and the store.
+func (r *runner) get(ctx context.Context) error {
+	var warm, cold []*getter
+	for _, iso := range []dataflow.Isolation{dataflow.ReadCommitted, dataflow.ReadUncommitted} {
+		for _, batch := range []int{1, 100} {
+			if g := (&getter{isolation: iso, batch: batch}); r.wants(g.String()) {
+				warm = append(warm, g)
+			}
+			if g := (&getter{isolation: iso, batch: batch, cold: true}); iso == dataflow.ReadCommitted && r.wants(g.String()) {
+				cold = append(cold, g)
+			}
+		}
+	}
+	if err := r.getFrom(ctx, "get", 0, warm); err != nil {
+		return err
+	}
+	return r.getFrom(ctx, "get-cold", r.size.keys*coldKeyBytes, cold)
+}
+
+// coldKeyBytes is the memory per key of a node whose tables do not fit: about a sixth of what they take.
+const coldKeyBytes = 8
+
+// getFrom makes getters measure, of a node of their own with a budget for live tables; 0 = its default.
+func (r *runner) getFrom(ctx context.Context, profileName string, memory uint64, getters []*getter) (err error) {
+	if len(getters) == 0 {
+		return nil
+	}
+	s, most, err := r.openFilledWithin(ctx, int64(memory), profileName, r.size.keys)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	var found []*figures
+	f := &figures{bench: "get", name: fmt.Sprintf("keys=%d", s.load.keys)}
+	if memory > 0 {
+		f.name += fmt.Sprintf(" memory=%dKiB", memory>>10)
+	}
+	f.add("ingest_during_reads", "rows/s", most/2)
+	found := []*figures{f}
 	err = s.during(ctx, most/2, func(ctx context.Context) error {
-		for _, iso := range []dataflow.Isolation{dataflow.ReadCommitted, dataflow.ReadUncommitted} {
-			for _, batch := range []int{1, 100} {
-				g := &getter{s: s, isolation: iso, batch: batch}
-				if !r.wants(g.String()) {
-					continue
-				}
-				f := &figures{bench: "get", name: g.String()}
-				r.progress("get %s", g)
-				if err := g.measure(ctx, f); err != nil {
-					return fmt.Errorf("%s: %w", g, err)
-				}
-				found = append(found, f)
+		for _, g := range getters {
+			g.s = s
+			f := &figures{bench: "get", name: g.String()}
+			r.progress("get %s", g)
+			if err := g.measure(ctx, f); err != nil {
+				return fmt.Errorf("%s: %w", g, err)
 			}
+			found = append(found, f)
 		}
 		return nil
 	})
@@ -48,9 +74,7 @@ func (r *runner) get(ctx context.Context) (err error) {
 	if err := s.check(ctx, loadCheck); err != nil {
 		return err
 	}
-	f := &figures{bench: "get", name: fmt.Sprintf("keys=%d", s.load.keys)}
-	f.add("ingest_during_reads", "rows/s", most/2)
-	for _, f := range append([]*figures{f}, found...) {
+	for _, f := range found {
 		if err := r.cfg.Report(f.list); err != nil {
 			return err
 		}
@@ -62,7 +86,8 @@ func (r *runner) get(ctx context.Context) (err error) {
 type getter struct {
 	s         *session
 	isolation dataflow.Isolation
-	batch     int // keys per call; 1 = Get, else BatchGet
+	batch     int  // keys per call; 1 = Get, else BatchGet
+	cold      bool // the live tables hold a part of the keys only
 	seed      atomic.Uint64
 }
 
@@ -70,6 +95,9 @@ func (g *getter) String() string {
 	iso := "committed"
 	if g.isolation == dataflow.ReadUncommitted {
 		iso = "live"
+	}
+	if g.cold {
+		iso += " cold"
 	}
 	if g.batch == 1 {
 		return "unary " + iso

@@ -21,6 +21,7 @@ func TestMain(m *testing.M) {
 		set := flag.NewFlagSet(nodeArgument, flag.ExitOnError)
 		set.StringVar(&f.DataDir, "data-dir", "", "")
 		set.StringVar(&f.GRPCAddr, "grpc-addr", "", "")
+		set.Int64Var(&f.Memory, "memory", 0, "")
 		set.StringVar(&f.Profile, "profile", "", "")
 		set.StringVar(&f.ProfileName, "profile-name", "", "")
 		err := set.Parse(os.Args[2:])

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"os/exec"
+	"strconv"
 	"time"
 
 	"github.com/weirdb/weir/node"
@@ -18,13 +19,15 @@ import (
 type NodeFlags struct {
 	DataDir  string
 	GRPCAddr string // where to listen; port 0 = any
+	// Memory is the budget of the live tables; 0 = the node's default.
+	Memory int64
 	// Profile and ProfileName say where profiles go; no directory, no profiles.
 	Profile, ProfileName string
 }
 
 // args returns the flags as RunNode's caller reads them.
 func (f NodeFlags) args() []string {
-	return []string{"--data-dir", f.DataDir, "--grpc-addr", f.GRPCAddr, "--profile", f.Profile, "--profile-name", f.ProfileName}
+	return []string{"--data-dir", f.DataDir, "--grpc-addr", f.GRPCAddr, "--memory", strconv.FormatInt(f.Memory, 10), "--profile", f.Profile, "--profile-name", f.ProfileName}
 }
 
 // ready is the line that a node prints when it answers.
@@ -44,7 +47,7 @@ func RunNode(ctx context.Context, f NodeFlags, stdin io.Reader, stdout, stderr i
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	n, err := node.Open(ctx, node.Config{
-		DataDir: f.DataDir, GRPCAddr: f.GRPCAddr, HTTPAddr: "127.0.0.1:0", RESPAddr: "127.0.0.1:0",
+		DataDir: f.DataDir, GRPCAddr: f.GRPCAddr, HTTPAddr: "127.0.0.1:0", RESPAddr: "127.0.0.1:0", MemoryBytes: f.Memory,
 		Tuning: node.Tuning{QueryTime: checkTimeout}, // the check reads all keys
 		Logger: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelError})),
 	})

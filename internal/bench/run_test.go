@@ -38,7 +38,7 @@ func TestBenchmarksRunAndFindTheirResultsRight(t *testing.T) {
 	}{
 		{"engine", "keys=1000 type=bigint dist=zipf1.1", []string{"engine keys=1000 type=bigint dist=zipf1.1 rows_per_second", "engine keys=1000 type=bigint dist=zipf1.1 ratio_to_bare"}},
 		{"ingest", "plan=counts", []string{"ingest plan=counts rows_per_second", "ingest plan=counts ratio_to_plain_file", "ingest plan=counts ack_at_half_load_p99"}},
-		{"get", "batch=100", []string{"get batch=100 committed keys_per_second", "get batch=100 live latency_at_half_rate_p99"}},
+		{"get", "batch=100", []string{"get batch=100 committed keys_per_second", "get batch=100 live latency_at_half_rate_p99", "get batch=100 committed cold keys_per_second"}},
 		{"resp", "", []string{"resp pipeline=1 gets_per_second", "resp pipeline=16 node_cpu_per_million_gets"}},
 		{"freshness", "", []string{"freshness interval=1 s age_p99", "freshness interval=100 ms age_p99"}},
 		{"live", "", []string{"live keys=2000 visible_after_ack_p99"}},

@@ -36,7 +36,12 @@ type session struct {
 
 // openSession starts a node, deploys sql as pipeline bench if it is not empty, and opens a producer on events.
 func (r *runner) openSession(ctx context.Context, profileName, sql string, options map[string]string, keys uint64) (s *session, err error) {
-	s = &session{r: r, load: newLoad(keys), flags: NodeFlags{DataDir: r.dataDir(), Profile: r.cfg.Profile, ProfileName: profileName}}
+	return r.openSessionWithin(ctx, 0, profileName, sql, options, keys)
+}
+
+// openSessionWithin is openSession of a node with a budget for its live tables; 0 = its default.
+func (r *runner) openSessionWithin(ctx context.Context, memory int64, profileName, sql string, options map[string]string, keys uint64) (s *session, err error) {
+	s = &session{r: r, load: newLoad(keys), flags: NodeFlags{DataDir: r.dataDir(), Memory: memory, Profile: r.cfg.Profile, ProfileName: profileName}}
 	if s.stop, err = profile(r.cfg.Profile, profileName+".client"); err != nil {
 		return nil, err
 	}
@@ -61,7 +66,12 @@ func (r *runner) openSession(ctx context.Context, profileName, sql string, optio
 
 // openFilled opens a session over the load's plan with a row of state per key, and finds out the most that it sustains.
 func (r *runner) openFilled(ctx context.Context, profileName string, keys uint64) (s *session, most float64, err error) {
-	if s, err = r.openSession(ctx, profileName, loadSQL, nil, keys); err != nil {
+	return r.openFilledWithin(ctx, 0, profileName, keys)
+}
+
+// openFilledWithin is openFilled of a node with a budget for its live tables; 0 = its default.
+func (r *runner) openFilledWithin(ctx context.Context, memory int64, profileName string, keys uint64) (s *session, most float64, err error) {
+	if s, err = r.openSessionWithin(ctx, memory, profileName, loadSQL, nil, keys); err != nil {
 		return nil, 0, err
 	}
 	if err = s.fill(ctx); err == nil {
