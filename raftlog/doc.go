@@ -34,5 +34,8 @@
 //
 // R8. A group's members are given to each of them alike, or Join: a log that joins is never bootstrapped.
 //
+// R9. A group with Config.PullSnapshots takes no snapshot of a leader's through Raft: its member is brought forward from
+// outside while it is closed (transport, T5), and the leader holds its log for it (Hold).
+//
 // Non-goals: reads on followers without a Barrier, which are the business of who owns the FSM.
 package raftlog

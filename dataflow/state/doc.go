@@ -19,6 +19,11 @@
 //	   ─▶ Replica.ApplyChunk … EndDelta (a layer) ─▶ Replica.Publish (a cut) ─▶ Replica.View
 //	   ─▶ Replica.Merge (into Pebble, behind the commit path) ─▶ the shard's log forgets the delta (Settle)
 //
+// # How a replica is made of another one
+//
+// CopyTo makes a directory with a copy of the store, CheckCopy checks one that came from elsewhere, and OpenReplica opens it
+// as any other; the shard's log then feeds what is not settled, as after a restart. Digest compares replicas.
+//
 // # Rules
 //
 //   - S1 State at a cut = base + the layers up to the cut's delta, newest wins. A layer holds absolute values and

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/internal/pace"
 	"github.com/weirdb/weir/raftlog"
 )
 
@@ -27,6 +28,12 @@ const (
 	DefaultAnonymousTTL = dataflow.AnonymousProducerTTL
 	// DefaultExpireEvery bounds how much longer than its TTL something is remembered.
 	DefaultExpireEvery = time.Minute
+	// DefaultMaxLeases: a shard has few members that could ask.
+	DefaultMaxLeases = 2
+	// DefaultLeaseIdle is longer than a member needs to restart and to come back; what it holds the log for is then let go.
+	DefaultLeaseIdle = 2 * time.Minute
+	// DefaultLeaseMax bounds how long the disk keeps what was dropped meanwhile: time for some 100 GB.
+	DefaultLeaseMax = 4 * time.Hour
 	// DefaultLookEvery bounds what a busy disk takes between two looks: a few GB.
 	DefaultLookEvery = 5 * time.Second
 )
@@ -60,6 +67,12 @@ type Config struct {
 	// LookEvery is how often a shard looks whether the store keeps much for want of its snapshot; default DefaultLookEvery.
 	LookEvery time.Duration
 
+	// Exports: how many at once, how long one may be unused, how long it may last in all, and the pace of all their bytes.
+	MaxLeases   int           // default DefaultMaxLeases
+	LeaseIdle   time.Duration // default DefaultLeaseIdle
+	LeaseMax    time.Duration // default DefaultLeaseMax
+	ExportLimit *pace.Limiter // may be shared; nil: none
+
 	// Now is the wall clock, µs since 1970, read only to fill proposals; default time.Now.
 	Now    func() int64
 	Logger *slog.Logger // default: discarded
@@ -75,6 +88,9 @@ func (c *Config) ensureDefaults() {
 	def(&c.AnonymousTTL, DefaultAnonymousTTL)
 	def(&c.ExpireEvery, DefaultExpireEvery)
 	def(&c.LookEvery, DefaultLookEvery)
+	def(&c.MaxLeases, DefaultMaxLeases)
+	def(&c.LeaseIdle, DefaultLeaseIdle)
+	def(&c.LeaseMax, DefaultLeaseMax)
 	if c.Now == nil {
 		c.Now = func() int64 { return time.Now().UnixMicro() }
 	}
@@ -101,6 +117,9 @@ func (c *Config) validate() error {
 	bad(c.ProducerTTL < 0, "ProducerTTL: %v is negative", c.ProducerTTL)
 	bad(c.AnonymousTTL < 0, "AnonymousTTL: %v is negative", c.AnonymousTTL)
 	bad(c.ExpireEvery < 0, "ExpireEvery: %v is negative", c.ExpireEvery)
+	bad(c.MaxLeases < 1, "MaxLeases: %d is not positive", c.MaxLeases)
+	bad(c.LeaseIdle < 0, "LeaseIdle: %v is negative", c.LeaseIdle)
+	bad(c.LeaseMax < 0, "LeaseMax: %v is negative", c.LeaseMax)
 	bad(c.LookEvery < 0, "LookEvery: %v is negative", c.LookEvery)
 	return errors.Join(errs...)
 }

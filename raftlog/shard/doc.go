@@ -23,11 +23,37 @@
 //
 // # Rules
 //
-// P2 governs deltas (pipelines.go), P7 snapshots and restart (open.go, snapshot.go), P8 producers (producers.go).
+// P2 governs deltas (pipelines.go), P7 snapshots and restart (open.go, snapshot.go) and rebuilding (export.go, pull.go,
+// install.go), P8 producers (producers.go).
+//
+// # Rebuilding a replica
+//
+// A snapshot refers to what is not in it, so none comes through Raft (raftlog.Config.PullSnapshots). A replica that is new,
+// lags behind what the leader's log still has (Log.Needs), or was found damaged, is made of another one's while the shard
+// serves:
+//
+//	source: Log.Export ─▶ Lease: Manifest, and Open for what it names; the log is held from the snapshot on
+//	destination: Installer.Pull (beside the old replica, which may be in use; resumable)
+//	   ─▶ the shard's log and state are closed ─▶ Installer.Swap ─▶ opened again ─▶ Raft goes on behind the snapshot
+//	   ─▶ when it has caught up, the lease is released
+//
+// I1. The snapshot is taken before the state is copied, so the copy holds all that the snapshot's log has settled; what it
+// holds beyond, the replica skips when the log comes to it (P7).
+//
+// I2. While there is a lease, its source lets go of no entry and cuts no log behind the snapshot. Leases are bounded in
+// number and time; one that is over is an error at the next Open, and another export begins anew.
+//
+// I3. Nothing that came is used before all of it is durable and checked: pieces by checksums on their way, the snapshot, the
+// tables and the entries by their own, each entry against what the snapshot says of it.
+//
+// I4. One write of the log store (Adopt) decides. A crash before it leaves the old replica, one after it an install that
+// Installer.Recover must end before the shard is opened, which Open makes sure of.
+//
+// I5. What the old replica has acknowledged is not lost: a snapshot that is older than its log is refused (ErrBehind at the
+// source, ErrOvertaken at the swap), and its term and vote go over to the new log.
 //
 // # Not here
 //
 // What rows and deltas contain (dataflow), which rows are still needed and which cuts are committed (the meta log and
-// its drivers), and the transfer of files to a replica that has lagged too far behind: a snapshot of another node is
-// taken only when what it refers to is in the local store.
+// its drivers), and how the pieces of an export travel between nodes.
 package shard

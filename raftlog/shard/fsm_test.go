@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/raftlog"
+	"github.com/weirdb/weir/raftlog/logstore"
 )
 
 // entryMap is a Store of which only the entries are used.
@@ -22,6 +23,12 @@ func (s *entryMap) Entry(i dataflow.LogIndex) ([]byte, error) {
 	}
 	return nil, fmt.Errorf("no entry %d", i)
 }
+
+func (s *entryMap) Stored(i dataflow.LogIndex) (logstore.Stored, error) {
+	return logstore.Stored{}, fmt.Errorf("no entry %d", i)
+}
+
+func (s *entryMap) Size(...dataflow.LogRange) int64 { return 0 }
 
 func (s *entryMap) Behind() int64 { return 0 }
 

@@ -36,6 +36,8 @@ type Log struct {
 	dropped atomic.Bool   // something that the store holds was dropped since reclaim looked last
 	frozen  error         // why nothing is applied any more; only the apply goroutine touches it
 
+	leases leases
+
 	mu struct {
 		sync.RWMutex
 		m        *machine          // changed by the apply goroutine only, which therefore reads it without the lock
@@ -59,6 +61,7 @@ type persisted struct {
 // Close stops the log and waits for its loops and for what is being applied. Whoever waits on Changed is not woken.
 func (l *Log) Close() error {
 	l.cancel()
+	l.endLeases(true)
 	err := l.group.Close()
 	l.loops.Wait()
 	if err != nil {
@@ -282,6 +285,10 @@ func (l *Log) Leader() string { return l.group.Leader() }
 
 // Term returns the log's current term.
 func (l *Log) Term() uint64 { return l.group.Term() }
+
+// Needs delivers that this member's log has fallen behind what its leader keeps: it must be brought forward by an Installer.
+// See raftlog.Group.Needs.
+func (l *Log) Needs() <-chan raftlog.Need { return l.group.Needs() }
 
 // LeaderChanged returns a channel that is closed at the next change of IsLeader or Leader. Fetch it before looking.
 func (l *Log) LeaderChanged() <-chan struct{} { return l.group.Changed() }

@@ -21,7 +21,7 @@ const behindFactor = 16
 
 // lagging says whether the shard keeps much of the store's log because it has made no snapshot for long, and one helps.
 func (l *Log) lagging() bool {
-	if l.cfg.SnapshotBytes < 0 || l.cfg.Store.Behind() < behindFactor*l.cfg.SnapshotBytes {
+	if l.cfg.SnapshotBytes < 0 || l.exporting() || l.cfg.Store.Behind() < behindFactor*l.cfg.SnapshotBytes {
 		return false
 	}
 	l.mu.RLock()
@@ -53,6 +53,7 @@ func (l *Log) maintain() {
 			}
 			l.snapshotNow()
 		case <-look.C:
+			l.endLeases(false)
 			if l.lagging() {
 				l.snapshotNow()
 			} else if spare.look(l) {
@@ -78,12 +79,26 @@ func (l *Log) snapshotNow() {
 // Snapshot persists the machine, cuts the log behind it, and lets go of the entries that nothing refers to any more. It
 // returns when that is durable.
 func (l *Log) Snapshot(ctx context.Context) error {
+	if err := l.lockSnapshot(ctx); err != nil {
+		return err
+	}
+	defer l.unlockSnapshot()
+	return l.snapshot(ctx)
+}
+
+// lockSnapshot makes the caller the one who takes a snapshot.
+func (l *Log) lockSnapshot(ctx context.Context) error {
 	select {
 	case l.snapMu <- struct{}{}:
+		return nil
 	case <-ctx.Done():
 		return dataflow.Errorf(dataflow.ReasonDeadline, "shard %d: a snapshot is under way: %w", l.cfg.Shard, context.Cause(ctx))
 	}
-	defer func() { <-l.snapMu }()
+}
+
+func (l *Log) unlockSnapshot() { <-l.snapMu }
+
+func (l *Log) snapshot(ctx context.Context) error {
 	l.since.Store(0)
 	if err := l.group.Snapshot(ctx); err != nil {
 		return err
@@ -102,10 +117,7 @@ func (l *Log) Snapshot(ctx context.Context) error {
 	}
 	// Two snapshots are kept on the disk, and a start from the older one must find what that one refers to. The newer
 	// one refers to nothing more that the older one had seen.
-	l.cfg.Store.Retain(l.kept.floor, l.kept.islands...)
-	l.mu.Lock()
-	l.mu.told = l.kept.floor
-	l.mu.Unlock()
+	l.retain(l.kept)
 	l.kept = refs
 	return nil
 }

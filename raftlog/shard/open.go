@@ -49,12 +49,17 @@ func newLog(cfg Config) *Log {
 }
 
 func (l *Log) start() error {
-	if err := l.restore(); err != nil {
+	err := l.tidy()
+	if err == nil {
+		err = l.restore()
+	}
+	if err != nil {
 		return fmt.Errorf("open log of shard %d: %w", l.cfg.Shard, err)
 	}
 	rc := l.cfg.Raft
 	rc.Group = fmt.Sprintf("shard-%d", l.cfg.Shard)
 	rc.Log, rc.FSM, rc.OnDisk = l.cfg.Store, fsm{l}, true
+	rc.PullSnapshots = true
 	rc.SnapshotBytes = -1 // this package decides when, because it must know when one is durable
 	if rc.Logger == nil {
 		rc.Logger = l.cfg.Logger
@@ -68,6 +73,17 @@ func (l *Log) start() error {
 	l.loops.Go(l.runFailure)
 	l.loops.Go(l.maintain)
 	return nil
+}
+
+// tidy refuses a directory in which an install was interrupted at its end, and removes what exports have left.
+func (l *Log) tidy() error {
+	fs, dir := l.cfg.Raft.FS, l.cfg.Raft.Dir
+	if pulled, err := exists(fs, fs.PathJoin(dir+incomingSuffix, pulledFile)); err != nil {
+		return err
+	} else if pulled {
+		return fmt.Errorf("%w: %s", ErrInstallPending, dir+incomingSuffix)
+	}
+	return fs.RemoveAll(fs.PathJoin(dir, exportDir))
 }
 
 // restore brings machine and replica to the newest snapshot.

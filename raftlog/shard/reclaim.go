@@ -26,7 +26,7 @@ type spare struct {
 func (s *spare) look(l *Log) bool {
 	before := s.taken
 	s.taken = l.taken.Load()
-	if l.cfg.SnapshotBytes < 0 || s.taken-before > quietBytes || !l.IsLeader() {
+	if l.exporting() || l.cfg.SnapshotBytes < 0 || s.taken-before > quietBytes || !l.IsLeader() {
 		return false
 	}
 	l.mu.RLock()

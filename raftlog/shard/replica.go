@@ -1,6 +1,9 @@
 package shard
 
-import "github.com/weirdb/weir/dataflow"
+import (
+	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/raftlog/logstore"
+)
 
 // Replica is what a shard needs of the replica of its keyed state.
 //
@@ -47,4 +50,8 @@ type Entries interface {
 	// Needless returns about how many bytes of files hold entries of this shard of which none is wanted: none at or above
 	// floor or in the islands. Retain with the same arguments would free what no other shard wants.
 	Needless(floor dataflow.LogIndex, islands ...dataflow.LogRange) int64
+	// Stored returns an entry that is retained as another node's store takes it.
+	Stored(index dataflow.LogIndex) (logstore.Stored, error)
+	// Size returns about how many bytes the retained entries in the ranges, which ascend, take.
+	Size(ranges ...dataflow.LogRange) int64
 }
