@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
 )
 
 // MkdirDurable makes a directory with its parents and makes their names durable: files in a directory whose own name is
@@ -53,7 +54,7 @@ func WriteFile(f FS, path string, data []byte) error {
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	_, err = file.Write(data)
+	_, err = file.Write(slices.Clone(data)) // a File may change what it is given
 	if err == nil {
 		err = file.Sync()
 	}
