@@ -118,9 +118,9 @@ func (w *world) run() {
 	for i, n := range w.g.Nodes() {
 		w.mu.up[i] = n
 	}
-	w.g.Node(1).Deploy("bank", bankSQL)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
+	w.deploy(ctx)
 	var actors sync.WaitGroup
 	for i := range writers {
 		actors.Go(func() { w.write(ctx, i) })
@@ -158,6 +158,24 @@ func wait(ctx context.Context, d time.Duration) { _ = pause.For(ctx, d) } // who
 
 func (w *world) pause(least, most time.Duration) {
 	wait(context.Background(), least+time.Duration(w.rnd.Int64N(int64(most-least))))
+}
+
+// deploy deploys the program, through any node: on a busy machine leaders change without a fault. Deploying again changes
+// nothing.
+func (w *world) deploy(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		nd, num := w.node(w.rnd)
+		_, err := nd.Pipelines().DeployPipeline(ctx, &weirv1.DeployPipelineRequest{Pipeline: "bank", Sql: bankSQL})
+		if err == nil {
+			return
+		}
+		w.check(fmt.Sprintf("deploy through n%d", num), err)
+		if pause.For(ctx, 20*time.Millisecond) != nil {
+			w.t.Fatalf("deploy: %v", err)
+		}
+	}
 }
 
 // running returns the numbers of the nodes that run, and of those that do not.
