@@ -3,6 +3,7 @@ package state
 import (
 	"context"
 	"errors"
+	"runtime"
 
 	"github.com/weirdb/weir/dataflow"
 )
@@ -26,6 +27,7 @@ func (t *Table) FillFrom(ctx context.Context, v *View, stage dataflow.StageID, l
 			return true
 		}
 		all = t.fillSome(&b) && ctx.Err() == nil // if there is no more, the last batch says so below
+		runtime.Gosched()                        // reads are answered meanwhile
 		return all
 	})
 	goOn := t.fillSome(&b)

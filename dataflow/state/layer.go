@@ -199,12 +199,24 @@ type cursor struct {
 	order []uint32
 	i     int
 	cur   rawEntry
+	ahead int  // entries up to here have been touched
+	sum   byte // what that has read, so that it is not left out
 }
+
+// cursorAhead is how many entries are touched together before they are read: in the order of the keys each is somewhere else in
+// memory, and so the misses of the cache overlap.
+const cursorAhead = 32
 
 func (c *cursor) valid() bool { return c.i < len(c.order) }
 
 func (c *cursor) next() {
 	if c.i++; c.i < len(c.order) {
+		if c.i >= c.ahead {
+			c.ahead = min(c.i+cursorAhead, len(c.order))
+			for _, at := range c.order[c.i:c.ahead] {
+				c.sum += c.r.raw(at)[0]
+			}
+		}
 		c.cur = c.r.entry(c.order[c.i])
 	}
 }

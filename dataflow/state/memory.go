@@ -4,7 +4,7 @@ package state
 // kernel gives none.
 type memory struct {
 	bytes  []byte
-	mapped bool
+	mapped []byte // the mapping that bytes are a part of; nil = they are in the heap
 }
 
 // mapFrom is the size from which memory is mapped. Why not less: a mapping has pages of 4 KiB and costs a system call.
@@ -12,8 +12,8 @@ const mapFrom = 64 << 10
 
 func newMemory(n int) memory {
 	if n >= mapFrom {
-		if b := mapBytes(n); b != nil {
-			return memory{b, true}
+		if b, whole := mapBytes(n); b != nil {
+			return memory{b, whole}
 		}
 	}
 	return memory{bytes: make([]byte, n)}
@@ -21,8 +21,8 @@ func newMemory(n int) memory {
 
 // free gives the bytes back. No slice of them may be used afterwards.
 func (m *memory) free() {
-	if m.mapped {
-		unmapBytes(m.bytes)
+	if m.mapped != nil {
+		unmapBytes(m.mapped)
 	}
 	*m = memory{}
 }

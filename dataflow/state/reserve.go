@@ -6,8 +6,9 @@ import (
 	"github.com/weirdb/weir/dataflow"
 )
 
-// Stored returns how many entries the store has of a stage, about, for making room in a table: entries that a compaction will
-// drop are counted too, those of files that other stages are in are not. Errors: CORRUPT, SHUTTING_DOWN.
+// Stored returns how many keys the store has of a stage, about, for making room in a table: as many as the level has that has
+// most, because a key is once in a level and the others mostly repeat it. Files that other stages are in do not count. Errors:
+// CORRUPT, SHUTTING_DOWN.
 func (v *View) Stored(stage dataflow.StageID) (int, error) {
 	if v.snap == nil {
 		return 0, nil
@@ -29,29 +30,36 @@ func (v *View) Stored(stage dataflow.StageID) (int, error) {
 	if err != nil {
 		return 0, corrupt(err)
 	}
-	n := uint64(0)
-	for _, level := range levels {
+	most := uint64(0)
+	for i, level := range levels {
+		n := uint64(0)
 		for _, f := range level {
-			if string(f.Smallest.UserKey) >= string(first) && string(f.Largest.UserKey) < string(hi) {
+			if string(f.Smallest.UserKey) < string(first) || string(f.Largest.UserKey) >= string(hi) {
+				continue
+			}
+			if i == 0 { // where files overlap
+				n = max(n, f.Properties.NumEntries)
+			} else {
 				n += f.Properties.NumEntries
 			}
 		}
+		most = max(most, n)
 	}
-	return int(n), nil
+	return int(most), nil
 }
 
-// Reserve makes room for about so many keys, so that filling them in moves fewer entries again and again: for half of them,
-// because the number is an estimate and an empty slot takes as much memory as a used one. It does nothing where the budget has
-// no room for that.
+// Reserve makes room for about so many keys, so that filling them in moves no entry: a part then is a little fuller than after it
+// has grown by itself. It does nothing where the budget has no room for that.
 func (t *Table) Reserve(keys int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	capacity := keys / 2 / tableParts * 9 / 5 // as much as makeRoomLocked would
+	capacity := keys/tableParts*7/5 + 16 // seven tenths of the slots are used then; parts differ by less than the rest
 	if t.mu.closed || t.budget != nil && t.budget.Used()+int64(capacity*tableParts*t.slots.size) > t.budget.Limit() {
 		return
 	}
 	for part := range t.mu.parts {
-		if own := capacity - capacity*part/(4*tableParts); own > t.mu.parts[part].capacity { // as makeRoomLocked begins
+		// As makeRoomLocked begins: the parts have different sizes, so that they do not grow all at once later.
+		if own := capacity + capacity*part/(8*tableParts); own > t.mu.parts[part].capacity {
 			t.rehashLocked(part, own, nil)
 		}
 	}

@@ -48,8 +48,24 @@ func TestRoomIsNotReservedBeyondTheBudget(t *testing.T) {
 		t.Errorf("%d bytes are used", b.Used())
 	}
 	table.Reserve(10_000)
-	if b.Used() < 10_000*17/2 || b.Used() > 10_000*17 {
+	if b.Used() < 10_000*17 || b.Used() > 10_000*17*8/5 {
 		t.Errorf("with room for 10,000 keys %d bytes are used", b.Used())
+	}
+}
+
+func TestARoomThatIsReservedIsNotLeft(t *testing.T) {
+	table := NewTable(Shape{KeyBytes: 8, ValBytes: 8}, nil)
+	defer table.Close()
+	table.BeginFill()
+	const keys = 100_000
+	table.Reserve(keys)
+	before := table.Bytes()
+	for i := range keys {
+		table.Fill([]Entry{{Key: fmt.Appendf(nil, "k%d", i), Val: make([]byte, 8)}})
+	}
+	table.EndFill(true)
+	if after := table.Bytes(); after != before {
+		t.Errorf("%d bytes with room for %d keys, %d when they are there", before, keys, after)
 	}
 }
 

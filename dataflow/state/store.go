@@ -402,8 +402,12 @@ func (s *store) discard(path string) error {
 	return nil
 }
 
-// checkEvery is how many entries are written between two questions whether to go on.
-const checkEvery = 4096
+const (
+	// checkEvery is how many entries are written between two questions whether to go on.
+	checkEvery = 4096
+	// writeWeight is how many times as much work it is to write an entry as to merge it.
+	writeWeight = 32
+)
 
 // writeTable writes an SST, synced: the marker, which sorts first, and the layers' entries.
 func (s *store) writeTable(ctx context.Context, path string, uid dataflow.PipelineUID, newestFirst []*layer, base Base, goOn func() error) (err error) {
@@ -418,6 +422,7 @@ func (s *store) writeTable(ctx context.Context, path string, uid dataflow.Pipeli
 	}
 	newestFirst = foldTogether(newestFirst)
 	var key []byte
+	var p pacer
 	n := 0
 	for _, stage := range stages(newestFirst) {
 		m := newMerger(newestFirst, stage, nil, nil)
@@ -438,6 +443,7 @@ func (s *store) writeTable(ctx context.Context, path string, uid dataflow.Pipeli
 				return err
 			}
 			m.skip(e.key)
+			p.did(writeWeight)
 		}
 	}
 	return nil

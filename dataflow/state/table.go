@@ -157,6 +157,9 @@ func (t *Table) Prefetch(hashes []uint64) {
 		if at := int(home) * t.slots.size; at < len(p.mem.bytes) {
 			sum += p.mem.bytes[at]
 		}
+		if w := int(home >> 6); w < len(p.dirty) {
+			sum += byte(p.dirty[w])
+		}
 	}
 	t.mu.prefetched = sum
 }

@@ -20,9 +20,9 @@ const (
 	// are filled on all processors, for headStart before the tasks start and then beside them; what is not there yet they look up.
 	fillFirst = 4096
 	// headStart is how long the tasks wait for the filling at most. Until a table is filled, each row costs a look-up, ten times
-	// what it costs to fill a key in: tables of some million keys are whole sooner when nothing else wants the processors, and
-	// so are the rows that wait read sooner. Not more: whoever waits for new rows would notice.
-	headStart = 1500 * time.Millisecond
+	// what it costs to fill a key in: tables of ten million keys are whole sooner when nothing else wants the processors, and
+	// so are the rows that wait read sooner. Not more: whoever waits for new rows of a still larger state would notice.
+	headStart = 4 * time.Second
 )
 
 // filling is a table that is being filled from its shard's base.
