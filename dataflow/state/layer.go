@@ -114,15 +114,15 @@ func fold(layers []*layer) *layer {
 	for _, l := range layers {
 		b.left += l.bytes
 	}
+	newestFirst := slices.Clone(layers)
+	slices.Reverse(newestFirst)
 	for _, stage := range stages(layers) {
-		var runs []*run // newest first
-		for i := len(layers) - 1; i >= 0; i-- {
-			if r := layers[i].run(stage); r != nil {
-				runs = append(runs, r)
-			}
-		}
+		runs := runsOf(newestFirst, stage)
 		rb := b.run(stage)
-		mergeRuns(runs, func(rank uint32, raw []byte) { b.add(rb, rank, raw) })
+		mergeRuns(runs, func(rank uint32, raw []byte, _ rawEntry) bool {
+			b.add(rb, rank, raw)
+			return true
+		})
 	}
 	l, err := b.finish(layers[0].first, layers[len(layers)-1].last)
 	if err != nil {
@@ -133,6 +133,16 @@ func fold(layers []*layer) *layer {
 		l.logged += old.logged
 	}
 	return l
+}
+
+// runsOf returns what layers have of a stage, in their order.
+func runsOf(layers []*layer, stage dataflow.StageID) (runs []*run) {
+	for _, l := range layers {
+		if r := l.run(stage); r != nil {
+			runs = append(runs, r)
+		}
+	}
+	return runs
 }
 
 // foldTogether merges neighbouring layers, newest first, as far as one layer can hold them: what is to be sorted by key then has
@@ -155,8 +165,12 @@ func foldTogether(newestFirst []*layer) (out []*layer) {
 	return out
 }
 
-// mergeRuns passes each key of the runs to emit once, as the newest run has it, in the table's order.
-func mergeRuns(newestFirst []*run, emit func(rank uint32, raw []byte)) {
+// mergeRuns passes each key of the runs to emit once, as the newest run has it, in the table's order, until emit returns false;
+// then it does.
+func mergeRuns(newestFirst []*run, emit func(rank uint32, raw []byte, e rawEntry) bool) bool {
+	if len(newestFirst) == 0 {
+		return true
+	}
 	const end = 1 << 32 // above all ranks
 	next := make([]int, len(newestFirst))
 	heads := make([]uint64, len(newestFirst)) // ranks of the items that come next
@@ -174,7 +188,7 @@ func mergeRuns(newestFirst []*run, emit func(rank uint32, raw []byte)) {
 	for {
 		rank := slices.Min(heads)
 		if rank == end {
-			return
+			return true
 		}
 		same = same[:0]
 		for i, r := range newestFirst {
@@ -183,7 +197,9 @@ func mergeRuns(newestFirst []*run, emit func(rank uint32, raw []byte)) {
 				e := r.entry(r.order.items[next[i]].place())
 				if !slices.ContainsFunc(same, func(k []byte) bool { return bytes.Equal(k, e.key) }) {
 					same = append(same, e.key)
-					emit(uint32(rank), raw[:e.size])
+					if !emit(uint32(rank), raw[:e.size], e) {
+						return false
+					}
 				}
 				next[i]++
 				head(i)

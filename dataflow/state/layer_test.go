@@ -57,11 +57,12 @@ func TestKeysWithOneRankAreToldApart(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := 0
-	mergeRuns([]*run{r, r}, func(rank uint32, raw []byte) {
-		if e, err := decodeEntry(raw); err != nil || rank != 7 || string(e.val) != "v"+string(e.key[1:]) {
-			t.Errorf("%d %v %v", rank, e, err)
+	mergeRuns([]*run{r, r}, func(rank uint32, raw []byte, e rawEntry) bool {
+		if rank != 7 || string(e.val) != "v"+string(e.key[1:]) || len(raw) != e.size {
+			t.Errorf("%d %v %d", rank, e, len(raw))
 		}
 		n++
+		return true
 	})
 	if n != 100 {
 		t.Errorf("%d keys of 100 come out of a merge", n)

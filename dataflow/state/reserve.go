@@ -7,8 +7,8 @@ import (
 )
 
 // Stored returns how many keys the store has of a stage, about, for making room in a table: as many as the level has that has
-// most, because a key is once in a level and the others mostly repeat it. Files that other stages are in do not count. Errors:
-// CORRUPT, SHUTTING_DOWN.
+// most, because a key is once in a level and the others mostly repeat it. Where files hold other stages too, the stage's part of
+// their bytes says what part of the keys is its own. Errors: CORRUPT, SHUTTING_DOWN.
 func (v *View) Stored(stage dataflow.StageID) (int, error) {
 	if v.snap == nil {
 		return 0, nil
@@ -21,22 +21,15 @@ func (v *View) Stored(stage dataflow.StageID) (int, error) {
 	if hi == nil {
 		return 0, nil // the last stage of the last pipeline that there can be
 	}
-	// The first stage's files may begin with the pipeline's marker.
-	first := lo
-	if stage == 0 {
-		first = appendPipeline(nil, v.uid)
-	}
 	levels, err := v.r.store.db.SSTables(pebble.WithKeyRangeFilter(lo, hi), pebble.WithProperties())
 	if err != nil {
 		return 0, corrupt(err)
 	}
-	most := uint64(0)
+	var most, all uint64
 	for i, level := range levels {
 		n := uint64(0)
 		for _, f := range level {
-			if string(f.Smallest.UserKey) < string(first) || string(f.Largest.UserKey) >= string(hi) {
-				continue
-			}
+			all += f.Properties.DataSize
 			if i == 0 { // where files overlap
 				n = max(n, f.Properties.NumEntries)
 			} else {
@@ -45,7 +38,11 @@ func (v *View) Stored(stage dataflow.StageID) (int, error) {
 		}
 		most = max(most, n)
 	}
-	return int(most), nil
+	own, err := v.r.store.db.EstimateDiskUsage(lo, hi)
+	if err != nil || all == 0 {
+		return 0, corrupt(err)
+	}
+	return int(float64(most) * min(1, float64(own)/float64(all))), nil
 }
 
 // Reserve makes room for about so many keys, so that filling them in moves no entry: a part then is a little fuller than after it

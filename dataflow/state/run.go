@@ -65,16 +65,6 @@ func (r *run) get(hash uint64, key []byte) (val []byte, found bool) {
 	return nil, false
 }
 
-// each calls fn for every entry, in the table's order, until it returns false; then each does.
-func (r *run) each(fn func(e rawEntry) bool) bool {
-	for _, it := range r.order.items {
-		if !fn(r.entry(it.place())) {
-			return false
-		}
-	}
-	return true
-}
-
 // sorted returns the places of the entries by key.
 func (r *run) sorted() []uint32 {
 	r.once.Do(func() { r.byKey = sortByKey(r) })

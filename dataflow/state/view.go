@@ -57,14 +57,13 @@ func (v *View) Get(stage dataflow.StageID, key, dst []byte) ([]byte, bool, error
 	return dst, true, corrupt(closer.Close())
 }
 
-// Each passes the entries of a stage to fn, in no particular order and without sorting anything. Of a key that comes several
-// times the first entry counts; a nil value says that the key is not there. It ends when fn returns false. What is passed to
-// fn is good until it returns. Errors: CORRUPT, SHUTTING_DOWN.
+// Each passes the entries of a stage to fn without sorting anything: first what the layers say, each key once and in the order of
+// a table's slots, then what the store has, also of those keys. So of a key that comes twice the first entry counts; a nil value
+// says that the key is not there. It ends when fn returns false. What is passed to fn is good until it returns. Errors: CORRUPT,
+// SHUTTING_DOWN.
 func (v *View) Each(stage dataflow.StageID, fn func(key, val []byte) bool) error {
-	for _, l := range v.layers {
-		if r := l.run(stage); r != nil && !r.each(func(e rawEntry) bool { return fn(e.key, e.val) }) {
-			return nil
-		}
+	if !mergeRuns(runsOf(v.layers, stage), func(_ uint32, _ []byte, e rawEntry) bool { return fn(e.key, e.val) }) {
+		return nil
 	}
 	it := v.iter(stage, nil, nil, nil)
 	for it.Next() {

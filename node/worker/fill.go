@@ -22,7 +22,7 @@ const (
 	// headStart is how long the tasks wait for the filling at most. Until a table is filled, each row costs a look-up, ten times
 	// what it costs to fill a key in: tables of ten million keys are whole sooner when nothing else wants the processors, and
 	// so are the rows that wait read sooner. Not more: whoever waits for new rows of a still larger state would notice.
-	headStart = 4 * time.Second
+	headStart = 8 * time.Second
 )
 
 // filling is a table that is being filled from its shard's base.
