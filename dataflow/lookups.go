@@ -1,6 +1,9 @@
 package dataflow
 
-import "slices"
+import (
+	"errors"
+	"slices"
+)
 
 // Lookups is a batch of keys of one stage on one shard that are looked up together, so that what they have in common is paid
 // for once: a lock, and the waits for memory, which overlap. Who asks adds the keys; then each place that may know answers
@@ -11,6 +14,8 @@ type Lookups struct {
 	memory []byte // of values; earlier pieces live on with the values in them
 	room   int64  // for bytes of values
 	full   bool
+	merge  func(val, partial []byte) ([]byte, error)
+	err    error
 }
 
 type lookup struct {
@@ -18,6 +23,7 @@ type lookup struct {
 	hash     uint64
 	found    bool
 	answered bool
+	partial  bool // val is to be merged into the answer
 }
 
 // LookupsAtOnce is how many keys are best looked up at once: enough for their waits to overlap, few enough for a lock.
@@ -34,7 +40,7 @@ const (
 // overwritten.
 func (l *Lookups) Begin(room int64) {
 	l.keys, l.open, l.full = l.keys[:0], l.open[:0], false
-	l.room = room
+	l.room, l.err = room, nil
 }
 
 // Grow makes room for n keys at a time, for who knows how many there will be.
@@ -69,6 +75,47 @@ func (l *Lookups) Hash(i int32) uint64 { return l.keys[i].hash }
 
 // Found answers with a value, which is copied; it may be empty. It reports whether there is room for it: if not, all is over.
 func (l *Lookups) Found(i int32, val []byte) bool {
+	k := &l.keys[i]
+	if k.partial {
+		merged, err := l.merge(append([]byte{}, val...), k.val)
+		if err != nil {
+			l.err = errors.Join(l.err, err)
+		}
+		l.room += int64(len(k.val))
+		val, k.partial = merged, false
+	}
+	if !l.keep(k, val) {
+		return false
+	}
+	k.found, k.answered = true, true
+	return true
+}
+
+// Partial says that a key's value is what merge makes of the next answer and a partial value, which is copied: in place or not,
+// merge may change its first argument. It reports whether there is room for it, as Found does.
+func (l *Lookups) Partial(i int32, partial []byte, merge func(val, partial []byte) ([]byte, error)) bool {
+	l.merge = merge
+	k := &l.keys[i]
+	k.partial = l.keep(k, partial)
+	return k.partial
+}
+
+// Again forgets the partial values, for who asks for them again.
+func (l *Lookups) Again() {
+	for _, i := range l.Open() {
+		k := &l.keys[i]
+		if k.partial {
+			l.room += int64(len(k.val))
+			k.val, k.partial = nil, false
+		}
+	}
+}
+
+// Err returns what went wrong with merging partial values.
+func (l *Lookups) Err() error { return l.err }
+
+// keep copies a value, if there is room.
+func (l *Lookups) keep(k *lookup, val []byte) bool {
 	if l.room -= int64(len(val)); l.room < 0 {
 		l.full = true
 		return false
@@ -78,13 +125,15 @@ func (l *Lookups) Found(i int32, val []byte) bool {
 	}
 	at := len(l.memory)
 	l.memory = append(l.memory, val...)
-	k := &l.keys[i]
-	k.val, k.found, k.answered = l.memory[at:len(l.memory):len(l.memory)], true, true
+	k.val = l.memory[at:len(l.memory):len(l.memory)]
 	return true
 }
 
-// Absent answers that there is no such key.
-func (l *Lookups) Absent(i int32) { l.keys[i].answered = true }
+// Absent answers that there is no such key, or no more of it than the partial value.
+func (l *Lookups) Absent(i int32) {
+	k := &l.keys[i]
+	k.found, k.partial, k.answered = k.partial, false, true
+}
 
 // Overflow says that the values, looked up elsewhere, were more than there is room for: all is over.
 func (l *Lookups) Overflow() { l.full = true }
@@ -96,4 +145,9 @@ func (l *Lookups) Full() bool { return l.full }
 func (l *Lookups) Room() int64 { return max(l.room, 0) }
 
 // Value returns the value that a key was answered with; found is false when there is none.
-func (l *Lookups) Value(i int32) (val []byte, found bool) { return l.keys[i].val, l.keys[i].found }
+func (l *Lookups) Value(i int32) (val []byte, found bool) {
+	if k := &l.keys[i]; k.found {
+		return k.val, true
+	}
+	return nil, false
+}

@@ -14,19 +14,21 @@ import (
 	weirv1 "github.com/weirdb/weir/proto/weir/v1"
 )
 
-// narrow has a table with values of one length, one whose values differ, and one from which rows go again.
+// narrow has tables with values of one length, one of which is read by another, one whose values differ, and one from which
+// rows go again.
 const narrow = `
 CREATE STREAM s (k TEXT NOT NULL, v TEXT NOT NULL);
 SET checkpoint.interval = '50 ms';
 CREATE MATERIALIZED VIEW counts AS SELECT k, count(*) AS n FROM s GROUP BY k;
 CREATE MATERIALIZED VIEW latest AS SELECT k, max(v) AS v FROM s GROUP BY k;
+CREATE MATERIALIZED VIEW sums AS SELECT k, sum(length(v)) AS n FROM s GROUP BY k;
 CREATE MATERIALIZED VIEW histogram AS SELECT n, count(*) AS keys FROM counts GROUP BY n;
 `
 
 // narrowModel is what the tables should hold.
 type narrowModel struct {
-	counts map[string]int
-	latest map[string]string
+	counts, sums map[string]int
+	latest       map[string]string
 }
 
 func (m *narrowModel) tables() map[string][]string {
@@ -34,6 +36,7 @@ func (m *narrowModel) tables() map[string][]string {
 	histogram := map[int]int{}
 	for _, k := range slices.Sorted(maps.Keys(m.counts)) {
 		out["counts"] = append(out["counts"], fmt.Sprintf(`{"k":%q,"n":%d}`, k, m.counts[k]))
+		out["sums"] = append(out["sums"], fmt.Sprintf(`{"k":%q,"n":%d}`, k, m.sums[k]))
 		out["latest"] = append(out["latest"], fmt.Sprintf(`{"k":%q,"v":%q}`, k, m.latest[k]))
 		histogram[m.counts[k]]++
 	}
@@ -53,7 +56,7 @@ func TestTablesThatDoNotFitIntoTheMemoryAreExact(t *testing.T) {
 	// An empty table has some KiB, so this is little more than nothing.
 	n := nodetest.Open(t, nodetest.Options{MemoryBytes: 256 << 10, Tuning: nodetest.Restless()})
 	n.Deploy("p", narrow)
-	m := narrowModel{counts: map[string]int{}, latest: map[string]string{}}
+	m := narrowModel{counts: map[string]int{}, sums: map[string]int{}, latest: map[string]string{}}
 	for round := range 8 {
 		var tokens []string // an append goes to one of the shards
 		for range 10 {
@@ -63,6 +66,7 @@ func TestTablesThatDoNotFitIntoTheMemoryAreExact(t *testing.T) {
 				v := strings.Repeat("x", rng.IntN(60)) + strconv.Itoa(rng.IntN(1000))
 				rows[i] = fmt.Sprintf(`{"k":%q,"v":%q}`, k, v)
 				m.counts[k]++
+				m.sums[k] += len(v)
 				m.latest[k] = max(m.latest[k], v)
 			}
 			tokens = append(tokens, n.Append("s", rows...))
@@ -114,7 +118,7 @@ func TestTablesThatDoNotFitIntoTheMemoryAreExact(t *testing.T) {
 			t.Fatalf("the tables take %g bytes at rest, of %g", used, limit)
 		}
 	}
-	for _, name := range []string{"weir_memory_evicted_keys_total", "weir_memory_looked_up_keys_total"} {
+	for _, name := range []string{"weir_memory_evicted_keys_total", "weir_memory_looked_up_keys_total", "weir_memory_partial_keys_total"} {
 		if v := metric(t, metrics, name); v < 1000 {
 			t.Errorf("%s is %g: the tables were never too large", name, v)
 		}
@@ -130,7 +134,7 @@ func TestLargeTablesAreUsedWhileTheyAreFilled(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 2))
 	n := nodetest.Open(t, nodetest.Options{})
 	n.Deploy("p", narrow)
-	m := narrowModel{counts: map[string]int{}, latest: map[string]string{}}
+	m := narrowModel{counts: map[string]int{}, sums: map[string]int{}, latest: map[string]string{}}
 	feed := func(count int, key func(i int) int) {
 		var tokens []string
 		for at := 0; at < count; at += 2000 {
@@ -139,6 +143,7 @@ func TestLargeTablesAreUsedWhileTheyAreFilled(t *testing.T) {
 				k, v := fmt.Sprintf("key %d", key(at+i)), strconv.Itoa(rng.IntN(1000))
 				rows = append(rows, fmt.Sprintf(`{"k":%q,"v":%q}`, k, v))
 				m.counts[k]++
+				m.sums[k] += len(v)
 				m.latest[k] = max(m.latest[k], v)
 			}
 			tokens = append(tokens, n.Append("s", rows...))

@@ -70,7 +70,7 @@ type gauges struct {
 	stateLayers, stateLayerBytes, stateBytes *prometheus.Desc
 	liveKeys, liveBytes                      *prometheus.Desc
 	memoryUsed, memoryLimit                  *prometheus.Desc
-	evicted, lookedUp                        *prometheus.Desc
+	evicted, lookedUp, partials              *prometheus.Desc
 	diskFree                                 *prometheus.Desc
 	watches, watchBytes, watchesLagged       *prometheus.Desc
 }
@@ -99,6 +99,7 @@ func newGauges(m *meta.Log, w *worker.Worker, shards []*worker.Shard, disk *disk
 		memoryLimit:     d("weir_memory_tables_limit_bytes", "What the live tables may take (--memory)."),
 		evicted:         d("weir_memory_evicted_keys_total", "Keys that live tables gave up for want of memory."),
 		lookedUp:        d("weir_memory_looked_up_keys_total", "Keys that tasks looked up in the newest cut, because the live tables did not hold them."),
+		partials:        d("weir_memory_partial_keys_total", "Keys that live tables did not hold and began as partial values, put together at the checkpoint."),
 		diskFree:        d("weir_disk_free_bytes", "Free bytes of the data directory's disk, absent when the file system does not tell."),
 		watches:         d("weir_watches", "Watches that are open."),
 		watchBytes:      d("weir_watch_bytes", "Memory of what is kept for watches (--watch-memory), about."),
@@ -123,6 +124,7 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 		put(g.memoryLimit, float64(limit))
 		ch <- prometheus.MustNewConstMetric(g.evicted, prometheus.CounterValue, float64(g.memory.Evicted()))
 		ch <- prometheus.MustNewConstMetric(g.lookedUp, prometheus.CounterValue, float64(g.memory.LookedUp()))
+		ch <- prometheus.MustNewConstMetric(g.partials, prometheus.CounterValue, float64(g.memory.Partials()))
 	}
 	watches := g.reads.WatchStats()
 	put(g.watches, float64(watches.Open))

@@ -69,6 +69,18 @@ func (l *Layout) Merge(acc, partial []byte) ([]byte, error) {
 	return acc, nil
 }
 
+// Exact reports whether Merge gives, bytes and all, what Update of the same rows gives, however the rows were cut into partials,
+// and does not fail where Update has not: DOUBLE sums and variances round, any takes the last row, and a bag may be full.
+func (l *Layout) Exact() bool {
+	for i := range l.slots {
+		switch l.slots[i].op {
+		case opFloat, opVarFloat, opAnyInt, opAnyFloat, opAnyText, opAnyDec, opAnyCell, opBag:
+			return false
+		}
+	}
+	return true
+}
+
 func (l *Layout) mergeDec(acc []byte, s *slot, i int, partial []byte) ([]byte, error) {
 	addInt(acc[s.off:], getInt(partial[s.off:]))
 	part := l.tail(partial, i)

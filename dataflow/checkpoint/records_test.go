@@ -162,7 +162,7 @@ func (in *instance) add(v int) {
 }
 
 func (in *instance) value() string {
-	v, a := in.table.Get([]byte(in.name), nil)
+	v, a, _ := in.table.Get([]byte(in.name), nil)
 	if a != state.Found {
 		return "-"
 	}

@@ -16,6 +16,7 @@ type Budget struct {
 	used     atomic.Int64
 	evicted  atomic.Uint64
 	lookedUp atomic.Uint64
+	partials atomic.Uint64
 	mu       struct {
 		sync.Mutex
 		pressed bool
@@ -69,6 +70,20 @@ func (b *Budget) LookedUp() uint64 {
 func (b *Budget) CountLookups(n int) {
 	if b != nil {
 		b.lookedUp.Add(uint64(n))
+	}
+}
+
+// Partials returns how many keys have begun as partials so far.
+func (b *Budget) Partials() uint64 {
+	if b == nil {
+		return 0
+	}
+	return b.partials.Load()
+}
+
+func (b *Budget) countPartials(n int) {
+	if b != nil && n != 0 {
+		b.partials.Add(uint64(n))
 	}
 }
 

@@ -36,6 +36,8 @@
 //   - S5 No mutex is held across I/O. Pebble writes run on a goroutine of the replica, one at a time.
 //   - S6 An entry is evicted from a Table only when no uncommitted cut is about it. What a table does not know of a key is
 //     looked up in a cut that was readable when the entry was evicted, or a newer one.
+//   - S7 A key that a table does not hold may begin as a partial value (Table.BeginAsPartials). It is made whole before the
+//     freeze that it is in is gathered: no delta has a part of a value.
 //
 // # Not here
 //

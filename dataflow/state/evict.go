@@ -109,15 +109,20 @@ func (t *Table) EndFill(all bool) {
 	defer t.mu.Unlock()
 	if t.slots.keepAbsent && all {
 		t.mu.incomplete = false
+		t.endPartialsLocked()
 	}
 	t.slots.keepAbsent = false
 }
 
-// Missing appends to dst the numbers of those of the keys whose value the table does not know: they are to be looked up in
-// the base. The caller holds the lock.
+// Missing appends to dst the numbers of those of the keys whose value must be looked up in the base before they change: those
+// that the table does not hold or, of a table whose keys may begin as partials, those that are partials and frozen. The caller
+// holds the lock.
 func (t *Table) Missing(dst []int32, hashes []uint64, key func(i int) []byte) []int32 {
 	if !t.mu.incomplete {
 		return dst
+	}
+	if t.merge != nil {
+		return t.frozenPartialsLocked(dst, hashes, key)
 	}
 	for i, h := range hashes {
 		p := &t.mu.parts[partOf(h)]

@@ -92,7 +92,7 @@ func (m *evictModel) commit() {
 
 func (m *evictModel) check() {
 	key := m.key()
-	val, a := m.table.Get([]byte(key), nil)
+	val, a, _ := m.table.Get([]byte(key), nil)
 	got, there := string(val), a == Found
 	if a == InBase {
 		got, there = m.cuts[m.table.Base()][key]
@@ -125,7 +125,7 @@ func (m *evictModel) checkAll() {
 		}
 		if cut != 0 {
 			m.table.CommittedAll(cut, &l)
-		} else if !m.table.GetAll(&l) {
+		} else if _, open := m.table.GetAll(&l); !open {
 			m.t.Fatal("the table is closed")
 		}
 		open := slices.Clone(l.Open())
@@ -135,7 +135,7 @@ func (m *evictModel) checkAll() {
 			if cut != 0 {
 				want, a = m.table.AppendCommitted(cut, l.Key(i), nil)
 			} else {
-				want, a = m.table.Get(l.Key(i), nil)
+				want, a, _ = m.table.Get(l.Key(i), nil)
 			}
 			got, found := l.Value(i)
 			if string(got) != string(want) || found != (a == Found) || slices.Contains(open, i) != (a == InBase) {
@@ -172,7 +172,7 @@ func TestAnEvictedKeyIsInTheNewestCommittedCut(t *testing.T) {
 					if n := min(len(fill), 1+m.rng.IntN(20)); n > 0 {
 						var entries []Entry
 						for _, k := range fill[:n] {
-							entries = append(entries, Entry{[]byte(k), []byte(start[k])}, Entry{[]byte(k), []byte("older")})
+							entries = append(entries, Entry{Key: []byte(k), Val: []byte(start[k])}, Entry{Key: []byte(k), Val: []byte("older")})
 						}
 						if fill = fill[n:]; !m.table.Fill(entries) {
 							fill, all = nil, false

@@ -18,6 +18,9 @@ type Frozen struct {
 	left int // changes that remain to be gathered
 
 	part, word int // where Gather goes on
+	whole      struct {
+		part, word int // where Resolve goes on
+	}
 
 	before struct {
 		arena []byte
@@ -64,6 +67,7 @@ func (t *Table) Freeze(n dataflow.CheckpointID) *Frozen {
 		return f
 	}
 	t.mu.changed = 0
+	t.mu.frozenPartials = t.mu.partials
 	if t.budget != nil {
 		held := &pending{id: n}
 		for i := range t.mu.parts {
@@ -83,7 +87,7 @@ func (t *Table) Freeze(n dataflow.CheckpointID) *Frozen {
 // Gather passes up to max changes of f to emit, with their values at the freeze, nil for a deleted key, each key once, and
 // reports whether f has no more. Most come in about the order of their hashes. emit runs under the lock: it copies what it
 // needs, and does nothing else. Between two calls the writer may go on; a max of some thousand keeps the pauses well below
-// a millisecond.
+// a millisecond. The partials of f have been resolved before.
 func (t *Table) Gather(f *Frozen, max int, emit func(key, val []byte)) (done bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

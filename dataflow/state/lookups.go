@@ -13,21 +13,25 @@ import (
 // A batch of look-ups goes through memory in steps, each for all keys before the next step: the processor then waits for
 // several of them at once, and a miss of its cache costs a part of what it does alone.
 
-// GetAll answers the open keys with their newest values, under one hold of the lock. What it leaves open is in the base, as
-// for Get. It returns false when the table is closed.
-func (t *Table) GetAll(l *dataflow.Lookups) (ok bool) {
+// GetAll answers the open keys with their newest values, under one hold of the lock. What it leaves open is in the cut base, as
+// for Get; it has told l of the partials. It returns false when the table is closed.
+func (t *Table) GetAll(l *dataflow.Lookups) (base dataflow.CheckpointID, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.mu.closed {
-		return false
+		return 0, false
 	}
 	open := l.Open()
 	t.touchLocked(l, open)
 	for _, i := range open {
 		if p := &t.mu.parts[partOf(l.Hash(i))]; p.capacity > 0 {
 			if pos, found := p.find(&t.slots, l.Hash(i), l.Key(i)); found {
-				if !t.answerLocked(l, i, p, pos) {
-					return true
+				if getBit(p.partial, pos) {
+					if !t.answerPartialLocked(l, i, p, pos) {
+						return t.mu.committed, true
+					}
+				} else if !t.answerLocked(l, i, p, pos) {
+					return t.mu.committed, true
 				}
 				continue
 			}
@@ -36,7 +40,7 @@ func (t *Table) GetAll(l *dataflow.Lookups) (ok bool) {
 			l.Absent(i)
 		}
 	}
-	return true
+	return t.mu.committed, true
 }
 
 // CommittedAll answers the open keys with their values in a committed cut, where it can tell: see AppendCommitted. It waits

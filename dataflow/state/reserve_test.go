@@ -31,7 +31,7 @@ func TestATableWithRoomReservedHoldsWhatOneWithoutHolds(t *testing.T) {
 			if i < 20 {
 				want = 0 // the first entry counts
 			}
-			if v, a := table.Get(key(i), nil); a != Found || v[0] != want {
+			if v, a, _ := table.Get(key(i), nil); a != Found || v[0] != want {
 				t.Fatalf("reserved %d: key %d is %v, %v", reserved, i, v, a)
 			}
 		}

@@ -68,7 +68,7 @@ func TestLargeValuesSurviveACompaction(t *testing.T) {
 	table.compactLocked()
 	table.Unlock()
 	for k, v := range want {
-		if got, a := table.Get([]byte(k), nil); a != Found || !bytes.Equal(got, v) {
+		if got, a, _ := table.Get([]byte(k), nil); a != Found || !bytes.Equal(got, v) {
 			t.Errorf("%s is %.20q, %v", k, got, a)
 		}
 	}

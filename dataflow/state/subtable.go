@@ -28,6 +28,8 @@ type subtable struct {
 	dirty []uint64
 	// spare is a bitmap of the right length without a bit set, kept for the next epoch.
 	spare []uint64
+	// partial has a bit per slot whose value is a partial one; nil = none is.
+	partial []uint64
 }
 
 const (
@@ -268,6 +270,9 @@ func (p *subtable) rehash(l *slots, capacity int, held [][]uint64, drop []uint64
 	if p.dirty != nil {
 		p.dirty = newBits(capacity)
 	}
+	if p.partial != nil {
+		p.partial = newBits(capacity)
+	}
 	for pos := range old.capacity {
 		from := old.mem.bytes[pos*l.size:][:l.size]
 		if from[0] == 0 {
@@ -295,6 +300,9 @@ func (p *subtable) rehash(l *slots, capacity int, held [][]uint64, drop []uint64
 		p.used++
 		if getBit(old.dirty, pos) {
 			setBit(p.dirty, at)
+		}
+		if getBit(old.partial, pos) {
+			setBit(p.partial, at)
 		}
 		for i, b := range was {
 			if getBit(b, pos) {

@@ -46,6 +46,8 @@ type Table struct {
 	slots  slots
 	budget *Budget
 	wanted chan struct{} // capacity 1: see Wanted
+	merge  Merge         // nil = no key begins as a partial: see partial.go
+	whole  resolver      // used by the writer alone
 	mu     struct {
 		sync.Mutex
 		parts [tableParts]subtable
@@ -62,6 +64,10 @@ type Table struct {
 		turn       uint                  // counts the rounds of hand: each evicts other slots than the one before
 		exhausted  bool                  // nothing can be evicted until a cut has been committed
 		counted    int64                 // the memory that the budget knows of
+		// Of a table whose keys may begin as partials: how many there are, those that are frozen, and the memory of the resolver.
+		partials, frozenPartials int
+		resolving                int64
+		merged                   []byte // scratch of resolveLocked
 		// prefetched is what Prefetch has read, so that the reads are not left out.
 		prefetched byte
 		closed     bool
@@ -87,6 +93,7 @@ func (t *Table) Close() {
 	t.budget.leave(t)
 	t.budget.press(false) // it may have been this table that wanted memory
 	t.mu.frozen, t.mu.pending, t.mu.keys, t.mu.changed, t.mu.closed = nil, nil, 0, 0, true
+	t.mu.partials, t.mu.frozenPartials, t.mu.resolving = 0, 0, 0
 	t.countLocked()
 }
 
@@ -178,6 +185,9 @@ func (t *Table) Change(hash uint64, key []byte) Slot {
 	if !found {
 		t.slots.setKey(slot, hash, key)
 		p.used++
+		if t.mu.incomplete && t.merge != nil {
+			t.beginPartialLocked(p, pos)
+		}
 	}
 	if p.dirty == nil {
 		if p.dirty, p.spare = p.spare, nil; p.dirty == nil {
@@ -200,6 +210,9 @@ func (t *Table) Change(hash uint64, key []byte) Slot {
 func (t *Table) keepLocked(part, pos int, slot []byte) {
 	for _, f := range t.mu.frozen {
 		if b := f.bits[part]; getBit(b, pos) {
+			if getBit(t.mu.parts[part].partial, pos) {
+				panic("state: a frozen partial changes: Missing has named it") // its old value would not be known
+			}
 			clearBit(b, pos)
 			f.keep(t.slots.keyOf(slot), t.slots.valueOf(slot))
 			return // a slot is in one set at most: the next change would have moved it out
@@ -236,6 +249,9 @@ func (t *Table) rehashLocked(part, capacity int, drop []uint64) {
 		if f.part == part {
 			f.word = 0 // what has been gathered has no bit any more
 		}
+		if f.whole.part == part {
+			f.whole.word = 0
+		}
 	}
 	for i, p := range t.mu.pending {
 		p.bits[part] = held[len(t.mu.frozen)+i]
@@ -251,7 +267,7 @@ func (t *Table) Load(key, val []byte) {
 	t.loadLocked(dataflow.HashKey(key), key, val)
 }
 
-// loadLocked is Load unless the table knows something of the key.
+// loadLocked is Load unless the table knows something of the key. A partial becomes whole.
 func (t *Table) loadLocked(hash uint64, key, val []byte) {
 	part := partOf(hash)
 	p := &t.mu.parts[part]
@@ -260,6 +276,10 @@ func (t *Table) loadLocked(hash uint64, key, val []byte) {
 	}
 	pos, found := p.find(&t.slots, hash, key)
 	if found {
+		if getBit(p.partial, pos) {
+			// An error says that the base is damaged: the partial stays one, and who needs its value meets the error again.
+			_ = t.resolveLocked(part, pos, val)
+		}
 		return
 	}
 	slot := p.slot(&t.slots, pos)
@@ -280,13 +300,17 @@ const (
 	InBase
 	// Closed: the table is closed.
 	Closed
+	// Partial: what the table holds is a partial value, to be merged into the one in Base.
+	Partial
 )
 
-// Get appends the newest value of key to dst, if it is Found.
-func (t *Table) Get(key, dst []byte) (val []byte, a Answer) {
+// Get appends the newest value of key to dst, if it is Found, or its Partial. base is the cut that has, InBase or Partial,
+// what the table does not know.
+func (t *Table) Get(key, dst []byte) (val []byte, a Answer, base dataflow.CheckpointID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.Append(dataflow.HashKey(key), key, dst)
+	val, a = t.Append(dataflow.HashKey(key), key, dst)
+	return val, a, t.mu.committed
 }
 
 // Append is Get for a caller that holds the lock.
@@ -296,10 +320,16 @@ func (t *Table) Append(hash uint64, key, dst []byte) (val []byte, a Answer) {
 	}
 	if p := &t.mu.parts[partOf(hash)]; p.capacity > 0 {
 		if pos, found := p.find(&t.slots, hash, key); found {
-			if val := t.slots.valueOf(p.slot(&t.slots, pos)); val != nil {
+			val := t.slots.valueOf(p.slot(&t.slots, pos))
+			switch partial := getBit(p.partial, pos); {
+			case val != nil && partial:
+				return append(dst, val...), Partial
+			case val != nil:
 				return append(dst, val...), Found
+			case !partial:
+				return dst, Absent
 			}
-			return dst, Absent
+			return dst, InBase
 		}
 	}
 	if t.mu.incomplete {
@@ -323,10 +353,10 @@ func (t *Table) Bytes() int64 {
 }
 
 func (t *Table) bytesLocked() int64 {
-	n := t.slots.slab.size
+	n := t.slots.slab.size + t.mu.resolving
 	for i := range t.mu.parts {
 		p := &t.mu.parts[i]
-		n += int64(len(p.mem.bytes) + 8*(len(p.dirty)+len(p.spare)))
+		n += int64(len(p.mem.bytes) + 8*(len(p.dirty)+len(p.spare)+len(p.partial)))
 	}
 	for _, f := range t.mu.frozen {
 		n += f.size()

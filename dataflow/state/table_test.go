@@ -150,7 +150,7 @@ func (m *tableModel) gather(most int) {
 
 func (m *tableModel) check() {
 	key := m.key()
-	val, a := m.table.Get([]byte(key), nil)
+	val, a, _ := m.table.Get([]byte(key), nil)
 	if want, there := m.now[key]; a > Found || (a == Found) != there || string(val) != want {
 		m.t.Fatalf("get %q = %.20q, %v, want %.20q", key, val, a, want)
 	}
@@ -308,7 +308,7 @@ func TestAClosedTableSaysSo(t *testing.T) {
 	table := NewTable(Shape{KeyBytes: 16}, nil)
 	table.Load([]byte("k"), []byte("v"))
 	table.Close()
-	if _, a := table.Get([]byte("k"), nil); a != Closed {
+	if _, a, _ := table.Get([]byte("k"), nil); a != Closed {
 		t.Error("a closed table answers a get")
 	}
 	if entries, a := table.Scan(nil, nil, 0); len(entries) > 0 || a != Closed {
@@ -344,7 +344,7 @@ func TestReadersRunBesideTheWriter(t *testing.T) {
 					return
 				default:
 				}
-				if val, _ := table.Get([]byte("k1"), nil); bytes.Trim(val, "0123456789") != nil {
+				if val, _, _ := table.Get([]byte("k1"), nil); bytes.Trim(val, "0123456789") != nil {
 					t.Errorf("read %q", val)
 				}
 				table.Scan(nil, nil, 5)

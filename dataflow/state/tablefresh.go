@@ -2,10 +2,10 @@ package state
 
 import "math/bits"
 
-// Fresh passes to emit the keys that have changed since the last Freeze, with their newest values, nil for a deleted key,
-// until emit returns false. It takes the lock for a part of the table at a time, under which emit runs: it copies what it
+// Fresh passes to emit the keys that have changed since the last Freeze, with their newest or partial values, nil for a deleted
+// key, until emit returns false. It takes the lock for a part of the table at a time, under which emit runs: it copies what it
 // needs, and does nothing else. The answer is false when the table is closed.
-func (t *Table) Fresh(emit func(key, val []byte) bool) (open bool) {
+func (t *Table) Fresh(emit func(Entry) bool) (open bool) {
 	for i := range t.mu.parts {
 		more, open := t.freshPart(i, emit)
 		if !open || !more {
@@ -15,7 +15,7 @@ func (t *Table) Fresh(emit func(key, val []byte) bool) (open bool) {
 	return true
 }
 
-func (t *Table) freshPart(i int, emit func(key, val []byte) bool) (more, open bool) {
+func (t *Table) freshPart(i int, emit func(Entry) bool) (more, open bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.mu.closed {
@@ -24,8 +24,8 @@ func (t *Table) freshPart(i int, emit func(key, val []byte) bool) (more, open bo
 	p := &t.mu.parts[i]
 	for word, set := range p.dirty {
 		for ; set != 0; set &= set - 1 {
-			slot := p.slot(&t.slots, word<<6+bits.TrailingZeros64(set))
-			if !emit(t.slots.keyOf(slot), t.slots.valueOf(slot)) {
+			pos := word<<6 + bits.TrailingZeros64(set)
+			if !emit(t.entryLocked(p, pos, t.slots.keyOf(p.slot(&t.slots, pos)))) {
 				return false, true
 			}
 		}

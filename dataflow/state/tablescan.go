@@ -3,10 +3,17 @@ package state
 import (
 	"bytes"
 	"slices"
+
+	"github.com/weirdb/weir/dataflow"
 )
 
 // Entry is a key and its value, both the receiver's own. A nil Val says that the key is absent.
-type Entry struct{ Key, Val []byte }
+type Entry struct {
+	Key, Val []byte
+	// Partial says that Val is a partial value, to be merged into the one that the cut Base has.
+	Partial bool
+	Base    dataflow.CheckpointID
+}
 
 // Scan returns copies of the first limit entries with from ≤ key < to, by key. A nil to is no bound, a limit ≤ 0 is none. It
 // takes the lock for a part of the table at a time, so it is not one moment of the table: each key is there once, with a
@@ -45,7 +52,7 @@ func (t *Table) scan(from, to []byte, limit int, absent bool) (entries []Entry, 
 				continue
 			}
 			if key := t.slots.keyOf(slot); f.admits(key) {
-				f.add(key, t.slots.valueOf(slot))
+				f.add(t.entryLocked(p, pos, key))
 			}
 		}
 		t.mu.Unlock()
@@ -68,8 +75,9 @@ func (f *firsts) admits(k []byte) bool {
 }
 
 // add copies an entry.
-func (f *firsts) add(k, val []byte) {
-	f.found = append(f.found, Entry{bytes.Clone(k), clone(val)})
+func (f *firsts) add(e Entry) {
+	e.Key, e.Val = bytes.Clone(e.Key), clone(e.Val)
+	f.found = append(f.found, e)
 	if f.limit > 0 && len(f.found) == 2*f.limit {
 		f.cut()
 		f.hi, f.bounded = f.found[f.limit-1].Key, true

@@ -3,6 +3,7 @@ package task
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/weirdb/weir/dataflow"
@@ -47,6 +48,9 @@ type freeze struct {
 // batch noticeably, many enough for a large freeze to end soon.
 const gatherRows = 8192
 
+// resolveRows is how many partials are made whole between two batches: each costs a microsecond or two.
+const resolveRows = 2048
+
 func newKeyed(r *Run, st *plan.Stage, shard dataflow.ShardID, in *exchange.Inbox, table *state.Table, w *checkpoint.Writer) *keyed {
 	k := &keyed{
 		run: r, stage: st, shard: shard, inbox: in, table: table, writer: w,
@@ -58,7 +62,8 @@ func newKeyed(r *Run, st *plan.Stage, shard dataflow.ShardID, in *exchange.Inbox
 	return k
 }
 
-func (k *keyed) loop(ctx context.Context) error {
+func (k *keyed) loop(ctx context.Context) (err error) {
+	defer func() { err = errors.Join(err, k.table.EndResolve()) }()
 	if len(k.routes) > 0 {
 		k.changes = newChanges(k.stage, k.run.ending)
 	}
@@ -104,7 +109,11 @@ func (k *keyed) createOnlyRow(ctx context.Context) error {
 	if dataflow.ShardOf(dataflow.KeyGroupOf(hash), k.run.cfg.Shards) != k.shard {
 		return nil
 	}
-	if _, err := k.lookUp([]uint64{hash}, func(int) []byte { return nil }); err != nil {
+	if k.table.HasPartials() {
+		if err := k.resolve(hash, nil); err != nil {
+			return err
+		}
+	} else if _, err := k.lookUp([]uint64{hash}, func(int) []byte { return nil }); err != nil {
 		return err
 	}
 	k.table.Lock()
@@ -157,9 +166,14 @@ func (k *keyed) snapshot(ctx context.Context, n dataflow.CheckpointID) error {
 	return k.broadcast(ctx, exchange.Message{Kind: exchange.KindBarrier, Barrier: n})
 }
 
-// gather hands a part of the oldest freeze to the writer.
+// gather hands a part of the oldest freeze to the writer, once it has no partials.
 func (k *keyed) gather(ctx context.Context) error {
 	f := k.freezes[0]
+	if k.table.HasPartials() {
+		if done, err := k.table.Resolve(f.frozen, k.stage.ID, resolveRows, k.view); err != nil || !done {
+			return k.lookUpFailure(err)
+		}
+	}
 	k.part.Reset()
 	done := k.table.Gather(f.frozen, gatherRows, k.part.Add)
 	if done {
@@ -265,9 +279,19 @@ func (k *keyed) lookUp(hashes []uint64, key func(i int) []byte) (n int, err erro
 	if len(k.looked.rows) == 0 {
 		return len(hashes), nil
 	}
+	if k.table.HasPartials() { // a few, of those that are frozen
+		for _, row := range k.looked.rows {
+			if err := k.resolve(hashes[row], key(int(row))); err != nil {
+				return 0, err
+			}
+		}
+		k.run.cfg.Memory.CountLookups(len(k.looked.rows))
+		k.looked.reset()
+		return len(hashes), nil
+	}
 	view, err := k.base()
 	if err != nil {
-		return 0, fmt.Errorf("look up keys of %s on shard %d: %w", k.name(), k.shard, err)
+		return 0, k.lookUpFailure(err)
 	}
 	defer view.Release()
 	for at, row := range k.looked.rows {
@@ -282,7 +306,7 @@ func (k *keyed) lookUp(hashes []uint64, key func(i int) []byte) (n int, err erro
 		}
 		val, found, err := view.Get(k.stage.ID, key(int(row)), k.looked.arena)
 		if err != nil {
-			return 0, fmt.Errorf("look up a key of %s on shard %d: %w", k.name(), k.shard, err)
+			return 0, k.lookUpFailure(err)
 		}
 		if !found {
 			k.looked.ends = append(k.looked.ends, -1)
@@ -295,15 +319,53 @@ func (k *keyed) lookUp(hashes []uint64, key func(i int) []byte) (n int, err erro
 	return len(hashes), nil
 }
 
+// resolve makes the value of a key whole that is a partial, or not in the table.
+func (k *keyed) resolve(hash uint64, key []byte) error {
+	if k.table.Complete() {
+		return nil
+	}
+	view, err := k.base()
+	if err != nil {
+		return k.lookUpFailure(err)
+	}
+	defer view.Release()
+	val, found, err := view.Get(k.stage.ID, key, k.looked.arena[:0])
+	if err != nil {
+		return k.lookUpFailure(err)
+	}
+	k.looked.arena = val[:0]
+	if !found {
+		val = nil
+	}
+	return k.lookUpFailure(k.table.Resolved(hash, key, val))
+}
+
+// lookUpFailure says what was being done when err, which may be nil, happened.
+func (k *keyed) lookUpFailure(err error) error {
+	if merge := (*state.MergeError)(nil); errors.As(err, &merge) {
+		return &RowFailure{View: k.name(), Text: k.keyText(merge.Key), Err: asError(merge.Err)}
+	}
+	if err != nil {
+		return fmt.Errorf("look up keys of %s on shard %d: %w", k.name(), k.shard, err)
+	}
+	return nil
+}
+
 // base opens the cut that has what the table does not hold.
-func (k *keyed) base() (*state.View, error) {
+func (k *keyed) base() (*state.View, error) { return k.view(k.table.Base()) }
+
+// view opens a cut or, when that has expired, the newer one that the table has for its base meanwhile.
+func (k *keyed) view(cut dataflow.CheckpointID) (*state.View, error) {
 	for {
-		cut := k.table.Base()
 		view, err := k.run.cfg.View(k.shard, cut)
-		if err == nil || k.table.Base() == cut {
-			return view, err
+		if err == nil {
+			return view, nil
 		}
-		// A newer one has been committed meanwhile, and this one has expired.
+		now := k.table.Base()
+		if now == cut {
+			return nil, err
+		}
+		cut = now
 	}
 }
 
@@ -516,4 +578,27 @@ func Shape(st *plan.Stage) state.Shape {
 		s.ValBytes = size
 	}
 	return s
+}
+
+// Merge returns how partial values of a stage's table are merged; nil when its keys must not begin as partials: when a stage
+// reads the table, which asks for each value before and after it changes, when rows are taken back, or when the result would
+// depend on how the rows were cut.
+func Merge(p *plan.Plan, st *plan.Stage) state.Merge {
+	for _, in := range st.Inputs {
+		if in.FromStage {
+			return nil
+		}
+	}
+	for _, other := range p.Stages {
+		for _, in := range other.Inputs {
+			if in.FromStage && in.From == st.ID {
+				return nil
+			}
+		}
+	}
+	layout := agg.NewLayout(st.Aggs)
+	if !layout.Exact() {
+		return nil
+	}
+	return layout.Merge
 }

@@ -15,19 +15,46 @@ var ErrEnded = errors.New("the run has ended")
 // committed cut. Errors: ErrEnded, CORRUPT.
 func (r *Running) Get(stage dataflow.StageID, shard dataflow.ShardID, key, dst []byte) (val []byte, found bool, err error) {
 	t := r.Table(stage, shard)
-	val, a := t.Get(key, dst)
-	switch a {
-	case state.Closed:
-		return dst, false, ErrEnded
-	case state.InBase:
-		view, err := r.base(shard, t)
+	n := len(dst)
+	for {
+		val, a, cut := t.Get(key, dst)
+		switch a {
+		case state.Closed:
+			return dst, false, ErrEnded
+		case state.Found, state.Absent:
+			return val, a == state.Found, nil
+		}
+		view, err := r.base(shard, t, cut)
 		if err != nil {
 			return dst, false, err
 		}
+		if view == nil {
+			continue
+		}
 		defer view.Release()
-		return view.Get(stage, key, dst)
+		if a == state.InBase {
+			return view.Get(stage, key, dst)
+		}
+		whole, err := wholeOf(t, view, stage, key, val[n:])
+		if err != nil {
+			return dst, false, err
+		}
+		return append(val[:n], whole...), true, nil
 	}
-	return val, a == state.Found, nil
+}
+
+// wholeOf merges a partial value into the one that the view has.
+func wholeOf(t *state.Table, view *state.View, stage dataflow.StageID, key, partial []byte) ([]byte, error) {
+	base, found, err := view.Get(stage, key, nil)
+	if err != nil {
+		return nil, err
+	}
+	if !found {
+		base = nil
+	} else if base == nil {
+		base = []byte{}
+	}
+	return t.Whole(partial, base)
 }
 
 // Committed appends the value that a key has in a committed cut to dst, if the live table can tell; known is false when the
@@ -40,18 +67,25 @@ func (r *Running) Committed(stage dataflow.StageID, shard dataflow.ShardID, cut 
 // GetAll answers the open keys as Get does, the live table's under one hold of its lock. Errors: Get's.
 func (r *Running) GetAll(stage dataflow.StageID, shard dataflow.ShardID, l *dataflow.Lookups) error {
 	t := r.Table(stage, shard)
-	if !t.GetAll(l) {
-		return ErrEnded
+	for {
+		cut, open := t.GetAll(l)
+		if !open {
+			return ErrEnded
+		}
+		if len(l.Open()) == 0 {
+			return nil
+		}
+		view, err := r.base(shard, t, cut)
+		if err != nil {
+			return err
+		}
+		if view == nil {
+			l.Again()
+			continue
+		}
+		defer view.Release()
+		return errors.Join(view.GetAll(stage, l), l.Err())
 	}
-	if len(l.Open()) == 0 {
-		return nil
-	}
-	view, err := r.base(shard, t)
-	if err != nil {
-		return err
-	}
-	defer view.Release()
-	return view.GetAll(stage, l)
 }
 
 // CommittedAll answers those of the open keys that Committed has an answer for.
@@ -60,35 +94,85 @@ func (r *Running) CommittedAll(stage dataflow.StageID, shard dataflow.ShardID, c
 }
 
 // Fresh returns copies of the entries that have changed since the last barrier, of maxBytes about at most; a nil value says
-// that the key is gone. The error is ErrEnded.
+// that the key is gone. Errors are Get's.
 func (r *Running) Fresh(stage dataflow.StageID, shard dataflow.ShardID, maxBytes int64) (keys, values [][]byte, err error) {
-	open := r.Table(stage, shard).Fresh(func(key, val []byte) bool {
-		if maxBytes -= int64(len(key) + len(val)); maxBytes < 0 {
-			return false
+	t := r.Table(stage, shard)
+	for {
+		var entries []state.Entry
+		left := maxBytes
+		open := t.Fresh(func(e state.Entry) bool {
+			if left -= int64(len(e.Key) + len(e.Val)); left < 0 {
+				return false
+			}
+			e.Key = bytes.Clone(e.Key)
+			if e.Val != nil {
+				e.Val = append([]byte{}, e.Val...)
+			}
+			entries = append(entries, e)
+			return true
+		})
+		if !open {
+			return nil, nil, ErrEnded
 		}
-		keys = append(keys, bytes.Clone(key))
-		if val != nil {
-			val = append([]byte{}, val...)
+		done, err := r.makeWhole(stage, shard, t, entries)
+		if err != nil {
+			return nil, nil, err
 		}
-		values = append(values, val)
-		return true
-	})
-	if !open {
-		return nil, nil, ErrEnded
+		if !done {
+			continue
+		}
+		for _, e := range entries {
+			keys, values = append(keys, e.Key), append(values, e.Val)
+		}
+		return keys, values, nil
 	}
-	return keys, values, nil
 }
 
-// base opens the cut that has what a table does not hold.
-func (r *Running) base(shard dataflow.ShardID, t *state.Table) (*state.View, error) {
+// base opens the cut that has what a table does not hold; nil when it has expired because the table has a newer one meanwhile.
+func (r *Running) base(shard dataflow.ShardID, t *state.Table, cut dataflow.CheckpointID) (*state.View, error) {
+	view, err := r.view(shard, cut)
+	if err != nil && t.Base() != cut {
+		return nil, nil
+	}
+	return view, err
+}
+
+// newest opens the newest cut that a table knows of.
+func (r *Running) newest(shard dataflow.ShardID, t *state.Table) (*state.View, error) {
 	for {
-		cut := t.Base()
-		view, err := r.view(shard, cut)
-		if err == nil || t.Base() == cut {
+		if view, err := r.base(shard, t, t.Base()); view != nil || err != nil {
 			return view, err
 		}
-		// A newer one has been committed meanwhile, and this one has expired.
 	}
+}
+
+// makeWhole merges the partial ones of a table's entries into what their cuts have. done is false when one of these has expired:
+// then the table is to be asked again.
+func (r *Running) makeWhole(stage dataflow.StageID, shard dataflow.ShardID, t *state.Table, entries []state.Entry) (done bool, err error) {
+	var view *state.View // of the cut that the last partial had: there are few, one after the other
+	defer func() {
+		if view != nil {
+			view.Release()
+		}
+	}()
+	for i := range entries {
+		e := &entries[i]
+		if !e.Partial {
+			continue
+		}
+		if view == nil || view.Checkpoint() != e.Base {
+			if view != nil {
+				view.Release()
+			}
+			if view, err = r.base(shard, t, e.Base); view == nil {
+				return false, err
+			}
+		}
+		if e.Val, err = wholeOf(t, view, stage, e.Key, e.Val); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // Scan returns copies of the first limit entries with lo ≤ key < hi, by key; a nil hi is no bound, a limit of 0 none. Each key
@@ -101,7 +185,13 @@ func (r *Running) Scan(stage dataflow.StageID, shard dataflow.ShardID, lo, hi []
 		switch a {
 		case state.Closed:
 			return nil, ErrEnded
-		case state.Found:
+		}
+		if done, err := r.makeWhole(stage, shard, t, entries); err != nil {
+			return nil, err
+		} else if !done {
+			continue
+		}
+		if a == state.Found {
 			return append(out, entries...), nil
 		}
 		// What the table does not say stands in the base, opened after the scan. A scan that has reached its limit says nothing
@@ -110,7 +200,7 @@ func (r *Running) Scan(stage dataflow.StageID, shard dataflow.ShardID, lo, hi []
 		if cut {
 			to = append(bytes.Clone(entries[limit-1].Key), 0)
 		}
-		view, err := r.base(shard, t)
+		view, err := r.newest(shard, t)
 		if err != nil {
 			return nil, err
 		}

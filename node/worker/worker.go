@@ -255,7 +255,11 @@ func (w *Worker) Start(ctx context.Context, uid dataflow.PipelineUID, inc datafl
 	run.led = w.owned(p)
 	for _, stage := range prog.Plan.Stages {
 		for _, s := range run.led {
-			run.tables[tableRef{stage.ID, s.ID}] = state.NewTable(task.Shape(stage), w.cfg.Memory)
+			table := state.NewTable(task.Shape(stage), w.cfg.Memory)
+			if merge := task.Merge(prog.Plan, stage); merge != nil {
+				table.BeginAsPartials(merge)
+			}
+			run.tables[tableRef{stage.ID, s.ID}] = table
 		}
 	}
 	began := time.Now()
