@@ -17,6 +17,7 @@ type Budget struct {
 	evicted  atomic.Uint64
 	lookedUp atomic.Uint64
 	partials atomic.Uint64
+	gone     atomic.Int64 // bytes of the filters of evicted keys; part of used
 	mu       struct {
 		sync.Mutex
 		pressed bool
@@ -84,6 +85,24 @@ func (b *Budget) Partials() uint64 {
 func (b *Budget) countPartials(n int) {
 	if b != nil && n != 0 {
 		b.partials.Add(uint64(n))
+	}
+}
+
+// takeGone reports whether filters of evicted keys may take n more bytes.
+func (b *Budget) takeGone(n int64) bool {
+	if b == nil {
+		return true
+	}
+	if b.gone.Add(n) <= b.limit/goneShare {
+		return true
+	}
+	b.gone.Add(-n)
+	return false
+}
+
+func (b *Budget) giveGone(n int64) {
+	if b != nil {
+		b.gone.Add(-n)
 	}
 }
 

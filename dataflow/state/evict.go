@@ -82,7 +82,7 @@ func (t *Table) Base() dataflow.CheckpointID {
 func (t *Table) BeginFill() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.mu.incomplete, t.slots.keepAbsent = true, true
+	t.mu.incomplete, t.slots.keepAbsent, t.mu.gone.unknown = true, true, true
 }
 
 // stopFillLocked ends a fill before all is there.
@@ -108,7 +108,7 @@ func (t *Table) EndFill(all bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.slots.keepAbsent && all {
-		t.mu.incomplete = false
+		t.mu.incomplete, t.mu.gone.unknown = false, false
 		t.endPartialsLocked()
 	}
 	t.slots.keepAbsent = false
@@ -130,6 +130,9 @@ func (t *Table) Missing(dst []int32, hashes []uint64, key func(i int) []byte) []
 			if _, found := p.find(&t.slots, h, key(i)); found {
 				continue
 			}
+		}
+		if !t.inBaseLocked(h) {
+			continue
 		}
 		dst = append(dst, int32(i))
 	}
@@ -153,6 +156,7 @@ func (t *Table) Relieve() {
 	if t.budget == nil {
 		return
 	}
+	t.compact()
 	evicted := 0
 	for range tableParts {
 		n, goOn := t.relievePart()
@@ -163,7 +167,10 @@ func (t *Table) Relieve() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.slots.slab.sparse() {
-		t.compactLocked()
+		t.slots.slab.age()
+		t.mu.compacting.part, t.mu.compacting.pos = 0, 0
+		t.want() // for the first step
+		t.countLocked()
 	}
 	if !t.budget.Exceeded() {
 		return
@@ -220,6 +227,7 @@ func (t *Table) evictLocked(part int) (evicted int) {
 			needed++
 		default:
 			setBit(drop, pos)
+			t.mu.gone.add(dataflow.HashKey(t.slots.keyOf(p.slot(&t.slots, pos))), t.mu.keys, t.budget)
 			evicted++
 		}
 	}
@@ -256,19 +264,37 @@ func (t *Table) freePartLocked(part int) {
 	t.countLocked()
 }
 
-// compactLocked moves what is in the slab into a new one.
-func (t *Table) compactLocked() {
-	old := t.slots.slab
-	t.slots.slab = slab{}
-	for i := range t.mu.parts {
-		p := &t.mu.parts[i]
-		for pos := range p.capacity {
-			if slot := p.slot(&t.slots, pos); slot[0] != 0 {
-				t.slots.move(slot, &old)
+// compactSlots is how many slots a step of compact looks at: it holds the lock for a fraction of a millisecond when values are
+// short. compactBytes bounds what it moves when they are long.
+const (
+	compactSlots = 4096
+	compactBytes = 1 << 20
+)
+
+// compact moves a part of what is in the aged chunks of the slab into new ones, and gives the aged ones back when nothing is
+// left there.
+func (t *Table) compact() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.slots.slab.aging() {
+		return
+	}
+	at := &t.mu.compacting
+	for slots, bytes := compactSlots, compactBytes; at.part < tableParts; at.part, at.pos = at.part+1, 0 {
+		p := &t.mu.parts[at.part]
+		for ; at.pos < p.capacity; at.pos++ {
+			if slots == 0 || bytes <= 0 {
+				t.countLocked()
+				t.want() // for the next step, also when no rows come
+				return
+			}
+			slots--
+			if slot := p.slot(&t.slots, at.pos); slot[0] != 0 {
+				bytes -= t.slots.move(slot)
 			}
 		}
 	}
-	old.close()
+	t.slots.slab.dropAged()
 	t.countLocked()
 }
 

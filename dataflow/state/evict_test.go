@@ -19,6 +19,7 @@ type evictModel struct {
 	base   dataflow.CheckpointID
 	cuts   map[dataflow.CheckpointID]map[string]string // the gathered ones
 	hot    int                                         // committed values that the table knew
+	known  int                                         // keys that it knew not to be in the cut, because they were not evicted
 }
 
 // batch changes some keys as one message does.
@@ -107,6 +108,9 @@ func (m *evictModel) check() {
 	if a != InBase {
 		m.hot++
 	}
+	if _, a, _ := m.table.Get([]byte("never there "+key), nil); a == Absent && !m.table.Complete() {
+		m.known++
+	}
 	if val, a := m.table.AppendCommitted(m.base+1, []byte(key), nil); a != InBase || val != nil {
 		m.t.Fatalf("%q in a cut that is not committed = %.20q, %v", key, val, a)
 	}
@@ -163,7 +167,7 @@ func TestAnEvictedKeyIsInTheNewestCommittedCut(t *testing.T) {
 					m.now[k] = m.value()
 				}
 				// It is filled while it is used, as far as it goes.
-				fill, all := slices.Clone(m.keys), true
+				fill, passing := slices.Clone(m.keys), false
 				start := maps.Clone(m.now)
 				m.table.BeginFill()
 				m.committed = maps.Clone(m.now)
@@ -174,11 +178,12 @@ func TestAnEvictedKeyIsInTheNewestCommittedCut(t *testing.T) {
 						for _, k := range fill[:n] {
 							entries = append(entries, Entry{Key: []byte(k), Val: []byte(start[k])}, Entry{Key: []byte(k), Val: []byte("older")})
 						}
-						if fill = fill[n:]; !m.table.Fill(entries) {
-							fill, all = nil, false
+						fill = fill[n:]
+						if passing = passing || !m.table.Fill(entries); passing {
+							remember(m.table, entries, len(fill) == 0)
 						}
 						if len(fill) == 0 {
-							m.table.EndFill(all)
+							m.table.EndFill(!passing)
 						}
 					}
 					switch op := m.rng.IntN(100); {
@@ -196,8 +201,8 @@ func TestAnEvictedKeyIsInTheNewestCommittedCut(t *testing.T) {
 						m.check()
 					}
 				}
-				if m.budget.Evicted() == 0 || m.hot == 0 {
-					t.Fatalf("%d keys evicted, %d committed values known", m.budget.Evicted(), m.hot)
+				if m.budget.Evicted() == 0 || m.hot == 0 || m.known == 0 {
+					t.Fatalf("%d keys evicted, %d committed values known, %d times that a key is new", m.budget.Evicted(), m.hot, m.known)
 				}
 				for _, k := range m.keys {
 					m.keys = []string{k}
@@ -349,4 +354,55 @@ func TestAttemptsThatComeToNothingDoNotAddUp(t *testing.T) {
 	if _, a := table.AppendCommitted(100, []byte("key 3"), nil); a != Found {
 		t.Errorf("a committed key is not known: %v", a)
 	}
+}
+
+// TestATableKnowsWhichKeysItHasEvicted asks for keys that were evicted, and for others, until so many are gone that it is no
+// longer worth its memory.
+func TestATableKnowsWhichKeysItHasEvicted(t *testing.T) {
+	b := NewBudget(64 << 10)
+	table := NewTable(Shape{KeyBytes: 16, ValBytes: 8}, b)
+	defer table.Close()
+	ask := func(name string, from, n int) (inBase int) {
+		for i := range n {
+			if _, a, _ := table.Get(fmt.Appendf(nil, "%s %d", name, from+i), nil); a == InBase {
+				inBase++
+			}
+		}
+		return inBase
+	}
+	put := func(n dataflow.CheckpointID, from int) {
+		table.Lock()
+		for i := range 1500 {
+			key := fmt.Appendf(nil, "key %d", from+i)
+			table.Change(dataflow.HashKey(key), key).Create(8)
+		}
+		table.Unlock()
+		for f := table.Freeze(n); !table.Gather(f, 100, func(_, _ []byte) {}); {
+		}
+		table.Committed(n)
+		table.Relieve()
+	}
+	put(1, 0)
+	put(2, 1500)
+	if table.Complete() || table.Len()+ask("key", 0, 3000) < 3000 {
+		t.Errorf("%d keys are there and %d in the cut, of 3000", table.Len(), ask("key", 0, 3000))
+	}
+	if n := ask("new", 0, 1000); n > 100 {
+		t.Errorf("%d of 1000 new keys are to be looked up", n)
+	}
+	for n := 3; !table.mu.gone.given; n++ {
+		put(dataflow.CheckpointID(n), n*1500)
+	}
+	if n := ask("new", 0, 1000); n != 1000 || b.gone.Load() != 0 {
+		t.Errorf("%d of 1000 new keys are to be looked up, the filters have %d bytes", n, b.gone.Load())
+	}
+}
+
+// remember lets a table know which entries are passed by.
+func remember(t *Table, entries []Entry, all bool) {
+	var b fillEntries
+	for _, e := range entries {
+		b.add(e.Key, e.Val)
+	}
+	t.remember(&b, all)
 }

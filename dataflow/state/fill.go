@@ -12,11 +12,17 @@ import (
 const fillBatch = 512
 
 // FillFrom fills the table with up to limit entries of a stage in a cut, 0 = all, and says how many there were. The table is to
-// be filled on, from the beginning, when more is true. Else the fill has ended: all of the cut is in the table, memory is
-// short, ctx has ended or there was an error. BeginFill has been called before. Errors are those of View.Each, and ctx's.
+// be filled on, from the beginning, when more is true. Else the fill has ended: all of the cut is in the table or, of what memory
+// was too short for, among the keys that it knows to be gone; or that is too much as well, ctx has ended or there was an error. BeginFill has been called before. Errors are those of View.Each, and ctx's.
 func (t *Table) FillFrom(ctx context.Context, v *View, stage dataflow.StageID, limit int) (n int, more bool, err error) {
 	var b fillEntries
-	all := true
+	all, passing := true, false // passing by what there is no memory for
+	some := func() (goOn bool) {
+		if !passing {
+			passing = !t.fillSome(&b)
+		}
+		return (!passing || t.remember(&b, false)) && ctx.Err() == nil
+	}
 	err = v.Each(stage, func(key, val []byte) bool {
 		if limit > 0 && n == limit {
 			all, more = false, true
@@ -26,16 +32,22 @@ func (t *Table) FillFrom(ctx context.Context, v *View, stage dataflow.StageID, l
 		if b.add(key, val); len(b.ends) < fillBatch {
 			return true
 		}
-		all = t.fillSome(&b) && ctx.Err() == nil // if there is no more, the last batch says so below
-		runtime.Gosched()                        // reads are answered meanwhile
+		all = some()      // if there is no more, the last batch says so below
+		runtime.Gosched() // reads are answered meanwhile
 		return all
 	})
-	goOn := t.fillSome(&b)
-	if err = errors.Join(err, ctx.Err()); err != nil || !goOn {
+	if !passing && len(b.ends) > 0 {
+		t.fillSome(&b)
+		passing = len(b.ends) > 0 // else all of it went in, whether or not there is room for more
+	}
+	if err = errors.Join(err, ctx.Err()); err != nil {
+		more = false
+	}
+	if passing && !t.remember(&b, all && err == nil) {
 		more = false
 	}
 	if !more {
-		t.EndFill(all && err == nil)
+		t.EndFill(all && !passing && err == nil)
 	}
 	return n, more, err
 }
@@ -55,7 +67,9 @@ func (b *fillEntries) add(key, val []byte) {
 	b.hashes = append(b.hashes, dataflow.HashKey(key))
 }
 
-// fillSome is Fill, and empties the batch.
+func (b *fillEntries) reset() { b.arena, b.ends, b.hashes = b.arena[:0], b.ends[:0], b.hashes[:0] }
+
+// fillSome is Fill, and empties the batch unless the fill has been stopped before its end.
 func (t *Table) fillSome(b *fillEntries) (goOn bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -72,7 +86,7 @@ func (t *Table) fillSome(b *fillEntries) (goOn bool) {
 		t.loadLocked(b.hashes[i], b.arena[from:e.key], val)
 		from = e.val
 	}
-	b.arena, b.ends, b.hashes = b.arena[:0], b.ends[:0], b.hashes[:0]
+	b.reset()
 	t.mu.exhausted = false // a clean entry can be evicted
 	t.countLocked()
 	return !t.budget.Exceeded()

@@ -18,11 +18,11 @@ func (t *Table) AppendCommitted(cut dataflow.CheckpointID, key, dst []byte) (val
 	part := partOf(hash)
 	p := &t.mu.parts[part]
 	if p.capacity == 0 {
-		return dst, t.missedLocked()
+		return dst, t.missedLocked(hash)
 	}
 	pos, found := p.find(&t.slots, hash, key)
 	if !found {
-		return dst, t.missedLocked()
+		return dst, t.missedLocked(hash)
 	}
 	if t.uncommittedLocked(part, pos) {
 		return dst, InBase
@@ -48,8 +48,8 @@ func (t *Table) uncommittedLocked(part, pos int) bool {
 
 // missedLocked is the answer for a key that has no slot. A key of the cut has one, until it is evicted: one that was deleted
 // since keeps its slot until a cut without it is committed.
-func (t *Table) missedLocked() Answer {
-	if t.mu.incomplete {
+func (t *Table) missedLocked(hash uint64) Answer {
+	if t.inBaseLocked(hash) {
 		return InBase
 	}
 	return Absent

@@ -36,7 +36,7 @@ func (t *Table) GetAll(l *dataflow.Lookups) (base dataflow.CheckpointID, ok bool
 				continue
 			}
 		}
-		if !t.mu.incomplete {
+		if !t.inBaseLocked(l.Hash(i)) {
 			l.Absent(i)
 		}
 	}
@@ -64,7 +64,7 @@ func (t *Table) CommittedAll(cut dataflow.CheckpointID, l *dataflow.Lookups) {
 		}
 		switch {
 		case !found:
-			if t.missedLocked() == Absent {
+			if t.missedLocked(l.Hash(i)) == Absent {
 				l.Absent(i)
 			}
 		case t.uncommittedLocked(part, pos):

@@ -22,18 +22,19 @@ type partialModel struct {
 	r     *Replica
 	keys  []string
 
-	table  *Table
-	budget *Budget
-	inc    dataflow.Incarnation
-	seq    dataflow.DeltaSeq
-	next   dataflow.CheckpointID
-	base   dataflow.CheckpointID
-	ref    dataflow.DeltaRef
-	now    map[string]string
-	cut    map[string]string // at base
-	sets   []*partialSet     // frozen, oldest first
-	ready  []*partialSet     // in the replica, not committed
-	fill   []Entry           // what is still to be filled in; nil = nothing is
+	table   *Table
+	budget  *Budget
+	inc     dataflow.Incarnation
+	seq     dataflow.DeltaSeq
+	next    dataflow.CheckpointID
+	base    dataflow.CheckpointID
+	ref     dataflow.DeltaRef
+	now     map[string]string
+	cut     map[string]string // at base
+	sets    []*partialSet     // frozen, oldest first
+	ready   []*partialSet     // in the replica, not committed
+	fill    []Entry           // what is still to be filled in
+	passing bool              // memory was short: the table remembers only which keys there are
 
 	resolved, filled, rows, asked int // how often a partial was met on each of its ways
 }
@@ -93,7 +94,7 @@ func (m *partialModel) begin() {
 	m.table.BeginAsPartials(mergeOf(m.shape))
 	m.table.Committed(m.base)
 	m.table.BeginFill()
-	m.now, m.sets, m.ready, m.fill = maps.Clone(m.cut), nil, nil, nil
+	m.now, m.sets, m.ready, m.fill, m.passing = maps.Clone(m.cut), nil, nil, nil, false
 	v := mustView(m.t, m.r, partialPipeline, m.base)
 	defer v.Release()
 	if err := v.Each(partialStage, func(key, val []byte) bool {
@@ -101,6 +102,9 @@ func (m *partialModel) begin() {
 		return true
 	}); err != nil {
 		m.t.Fatal(err)
+	}
+	if len(m.fill) == 0 {
+		m.table.EndFill(true)
 	}
 }
 
@@ -265,11 +269,14 @@ func (m *partialModel) fillOn() {
 		return
 	}
 	before := m.table.mu.partials
-	goOn := m.table.Fill(m.fill[:n])
+	entries := m.fill[:n]
+	m.fill = m.fill[n:]
+	if m.passing = m.passing || !m.table.Fill(entries); m.passing {
+		remember(m.table, entries, len(m.fill) == 0)
+	}
 	m.filled += before - m.table.mu.partials
-	if m.fill = m.fill[n:]; !goOn || len(m.fill) == 0 {
-		m.table.EndFill(goOn)
-		m.fill = nil
+	if len(m.fill) == 0 {
+		m.table.EndFill(!m.passing)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 // that bytes has returned do too, until their cell is freed or the slab is closed.
 type slab struct {
 	chunks []memory
+	single []bool // per chunk: it has one cell, larger than maxCell
 	// current is the chunk that cells are cut from, used how much of it has been given out, and room how much is left: 0 before
 	// there is one.
 	current, used, room int
@@ -21,6 +22,9 @@ type slab struct {
 	cells int   // that are in use
 	live  int64 // bytes of these
 	size  int64 // bytes of all chunks
+	// Of a slab that is being packed anew: which chunks are to be emptied, their bytes, and those of the cells in use there.
+	aged               []bool
+	agedSize, agedLive int64
 }
 
 const (
@@ -64,7 +68,7 @@ func (s *slab) alloc(n int) (ref uint64, capacity int) {
 	s.cells++
 	s.live += int64(size)
 	if class < 0 {
-		return uint64(s.addChunk(size)) << 32, size
+		return uint64(s.addChunk(size, true)) << 32, size
 	}
 	if first := s.free[class]; first != 0 {
 		ref = first - 1
@@ -73,21 +77,25 @@ func (s *slab) alloc(n int) (ref uint64, capacity int) {
 	}
 	if size > s.room {
 		s.room = max(size, minChunk, min(int(s.size/4), maxChunk))
-		s.current, s.used = s.addChunk(s.room), 0
+		s.current, s.used = s.addChunk(s.room, false), 0
 	}
 	ref = uint64(s.current)<<32 | uint64(s.used)
 	s.used, s.room = s.used+size, s.room-size
 	return ref, size
 }
 
-func (s *slab) addChunk(n int) (number int) {
+// addChunk makes a chunk of n bytes; single says that it is for one cell.
+func (s *slab) addChunk(n int, single bool) (number int) {
 	s.size += int64(n)
 	if last := len(s.spare) - 1; last >= 0 {
 		number, s.spare = s.spare[last], s.spare[:last]
-		s.chunks[number] = newMemory(n)
+		s.chunks[number], s.single[number] = newMemory(n), single
+		if number < len(s.aged) {
+			s.aged[number] = false
+		}
 		return number
 	}
-	s.chunks = append(s.chunks, newMemory(n))
+	s.chunks, s.single = append(s.chunks, newMemory(n)), append(s.single, single)
 	return len(s.chunks) - 1
 }
 
@@ -97,6 +105,10 @@ func (s *slab) release(ref uint64, capacity int) {
 	if s.cells--; s.cells == 0 {
 		s.close()
 		return
+	}
+	if s.isAged(ref) {
+		s.agedLive -= int64(capacity)
+		return // the chunk goes as a whole
 	}
 	if capacity > maxCell {
 		number := int(ref >> 32)
@@ -116,7 +128,48 @@ func (s *slab) bytes(ref uint64, n int) []byte {
 }
 
 // sparse reports whether most of the slab is free cells, which no other class can use.
-func (s *slab) sparse() bool { return s.size > 4*minChunk && 2*s.live < s.size }
+func (s *slab) sparse() bool { return !s.aging() && s.size > 4*minChunk && 2*s.live < s.size }
+
+// age begins to pack the slab anew: no cell is made in the chunks that it has now, except that those with one cell stay as they
+// are. Who uses the slab moves the cells whose chunk isAged, and calls dropAged then.
+func (s *slab) age() {
+	s.aged = make([]bool, len(s.chunks))
+	s.agedSize, s.agedLive = 0, s.live
+	for i, c := range s.chunks {
+		switch {
+		case len(c.bytes) == 0: // given back
+		case s.single[i]:
+			s.agedLive -= int64(len(c.bytes))
+		default:
+			s.aged[i] = true
+			s.agedSize += int64(len(c.bytes))
+		}
+	}
+	s.free, s.room = [slabClasses]uint64{}, 0
+}
+
+func (s *slab) aging() bool { return s.aged != nil }
+
+func (s *slab) isAged(ref uint64) bool {
+	chunk := int(ref >> 32)
+	return chunk < len(s.aged) && s.aged[chunk]
+}
+
+// dropAged gives the aged chunks back.
+func (s *slab) dropAged() {
+	for i, aged := range s.aged {
+		if aged {
+			s.chunks[i].free()
+			s.spare = append(s.spare, i)
+		}
+	}
+	s.size -= s.agedSize
+	s.aged, s.agedSize, s.agedLive = nil, 0, 0
+}
+
+// counted returns the memory that a budget is to know of: while the slab is packed anew, what is free in the aged chunks is about
+// to go, and nobody is to give up entries for it.
+func (s *slab) counted() int64 { return s.size - s.agedSize + s.agedLive }
 
 // close gives everything back.
 func (s *slab) close() {

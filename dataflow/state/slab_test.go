@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/weirdb/weir/dataflow"
@@ -64,12 +65,59 @@ func TestLargeValuesSurviveACompaction(t *testing.T) {
 		table.Unlock()
 		want[k] = v
 	}
-	table.Lock()
-	table.compactLocked()
-	table.Unlock()
+	table.slots.slab.age()
+	for table.slots.slab.aging() {
+		table.compact()
+	}
 	for k, v := range want {
 		if got, a, _ := table.Get([]byte(k), nil); a != Found || !bytes.Equal(got, v) {
 			t.Errorf("%s is %.20q, %v", k, got, a)
+		}
+	}
+}
+
+// TestASlabIsPackedInStepsWhileItIsUsed changes, removes and adds values between the steps of a compaction.
+func TestASlabIsPackedInStepsWhileItIsUsed(t *testing.T) {
+	for seed := range uint64(4) {
+		m := newTableModel(t, Shape{KeyBytes: 16}, seed, 0)
+		large := strings.Repeat("a value that goes again", 40)
+		for i := range 60_000 {
+			if i < 40_000 {
+				m.keys = append(m.keys, fmt.Sprint(i))
+				m.table.Lock()
+				m.change(m.keys[i]).Set([]byte(large))
+				m.table.Unlock()
+				m.now[m.keys[i]] = large
+				continue
+			}
+			m.keys = append(m.keys, fmt.Sprintf("%d a key that is too long for a slot", i))
+			m.put(m.keys[i])
+		}
+		for _, k := range m.keys[:40_000] {
+			m.remove(k)
+		}
+		for m.freeze(); len(m.sets) > 0; {
+			m.gather(10_000)
+		}
+		s := &m.table.slots.slab
+		before, steps := s.size, 0
+		if !s.sparse() {
+			t.Fatalf("%d of %d bytes are in use, and it is not sparse", s.live, s.size)
+		}
+		for s.age(); s.aging(); steps++ {
+			m.table.compact()
+			for range 200 {
+				m.put(m.keys[20_000+m.rng.IntN(40_000)]) // some are new
+				m.remove(m.key())
+			}
+			m.check()
+		}
+		if steps < 5 || s.size >= before {
+			t.Errorf("%d steps, %d bytes before and %d after", steps, before, s.size)
+		}
+		for _, k := range m.keys {
+			m.keys = []string{k}
+			m.check()
 		}
 	}
 }

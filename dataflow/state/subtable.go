@@ -158,23 +158,31 @@ func (l *slots) setKey(slot []byte, hash uint64, key []byte) {
 	}
 }
 
-// move copies what a slot has in another slab into this one.
-func (l *slots) move(slot []byte, from *slab) {
+// move copies what a slot has in aged chunks of the slab into others, and returns how many bytes that were.
+func (l *slots) move(slot []byte) (moved int) {
 	if slot[0]&headLength == headLong {
-		ref := binary.LittleEndian.Uint64(slot[1:])
-		n := 4 + int(binary.LittleEndian.Uint32(from.bytes(ref, 4)))
-		to, _ := l.slab.alloc(n)
-		copy(l.slab.bytes(to, n), from.bytes(ref, n))
-		binary.LittleEndian.PutUint64(slot[1:], to)
+		if ref := binary.LittleEndian.Uint64(slot[1:]); l.slab.isAged(ref) {
+			n := 4 + int(binary.LittleEndian.Uint32(l.slab.bytes(ref, 4)))
+			to, _ := l.slab.alloc(n)
+			copy(l.slab.bytes(to, n), l.slab.bytes(ref, n))
+			_, capacity := capacityFor(n)
+			l.slab.release(ref, capacity)
+			binary.LittleEndian.PutUint64(slot[1:], to)
+			moved += n
+		}
 	}
 	if l.value > 0 || slot[0]&headPresent == 0 {
-		return
+		return moved
 	}
 	area := slot[1+l.inline:]
-	ref, n, _ := cell(area)
-	to, capacity := l.slab.alloc(n)
-	copy(l.slab.bytes(to, n), from.bytes(ref, n))
-	setCell(area, to, n, capacity)
+	if ref, n, capacity := cell(area); l.slab.isAged(ref) {
+		to, room := l.slab.alloc(n)
+		copy(l.slab.bytes(to, n), l.slab.bytes(ref, n))
+		l.slab.release(ref, capacity)
+		setCell(area, to, n, room)
+		moved += n
+	}
+	return moved
 }
 
 // dropKey gives back what the key of an absent slot has in the slab.

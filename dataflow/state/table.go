@@ -60,6 +60,7 @@ type Table struct {
 		pending    []*pending            // oldest first
 		committed  dataflow.CheckpointID // the newest cut that can be read
 		incomplete bool                  // there are keys that are not in the table
+		gone       gone                  // which these may be
 		hand       int                   // the next part to evict from
 		turn       uint                  // counts the rounds of hand: each evicts other slots than the one before
 		exhausted  bool                  // nothing can be evicted until a cut has been committed
@@ -70,6 +71,7 @@ type Table struct {
 		merged                   []byte // scratch of resolveLocked
 		// prefetched is what Prefetch has read, so that the reads are not left out.
 		prefetched byte
+		compacting struct{ part, pos int } // where compact goes on
 		closed     bool
 	}
 }
@@ -94,6 +96,7 @@ func (t *Table) Close() {
 	t.budget.press(false) // it may have been this table that wanted memory
 	t.mu.frozen, t.mu.pending, t.mu.keys, t.mu.changed, t.mu.closed = nil, nil, 0, 0, true
 	t.mu.partials, t.mu.frozenPartials, t.mu.resolving = 0, 0, 0
+	t.mu.gone.giveUp(t.budget)
 	t.countLocked()
 }
 
@@ -185,7 +188,7 @@ func (t *Table) Change(hash uint64, key []byte) Slot {
 	if !found {
 		t.slots.setKey(slot, hash, key)
 		p.used++
-		if t.mu.incomplete && t.merge != nil {
+		if t.merge != nil && t.inBaseLocked(hash) {
 			t.beginPartialLocked(p, pos)
 		}
 	}
@@ -252,6 +255,9 @@ func (t *Table) rehashLocked(part, capacity int, drop []uint64) {
 		if f.whole.part == part {
 			f.whole.word = 0
 		}
+	}
+	if t.mu.compacting.part == part {
+		t.mu.compacting.pos = 0
 	}
 	for i, p := range t.mu.pending {
 		p.bits[part] = held[len(t.mu.frozen)+i]
@@ -332,7 +338,7 @@ func (t *Table) Append(hash uint64, key, dst []byte) (val []byte, a Answer) {
 			return dst, InBase
 		}
 	}
-	if t.mu.incomplete {
+	if t.inBaseLocked(hash) {
 		return dst, InBase
 	}
 	return dst, Absent
@@ -353,7 +359,7 @@ func (t *Table) Bytes() int64 {
 }
 
 func (t *Table) bytesLocked() int64 {
-	n := t.slots.slab.size + t.mu.resolving
+	n := t.slots.slab.counted() + t.mu.resolving + t.mu.gone.size()
 	for i := range t.mu.parts {
 		p := &t.mu.parts[i]
 		n += int64(len(p.mem.bytes) + 8*(len(p.dirty)+len(p.spare)+len(p.partial)))
