@@ -71,6 +71,7 @@ type gauges struct {
 	liveKeys, liveBytes                      *prometheus.Desc
 	memoryUsed, memoryLimit                  *prometheus.Desc
 	evicted, lookedUp, partials              *prometheus.Desc
+	memoryLayers                             *prometheus.Desc
 	diskFree                                 *prometheus.Desc
 	watches, watchBytes, watchesLagged       *prometheus.Desc
 }
@@ -96,7 +97,8 @@ func newGauges(m *meta.Log, w *worker.Worker, shards []*worker.Shard, disk *disk
 		stateBytes:      d("weir_state_disk_bytes", "Bytes of the shard's state store on disk.", "shard"),
 		liveKeys:        d("weir_live_keys", "Keys in the live tables.", "pipeline"),
 		memoryUsed:      d("weir_memory_tables_bytes", "Memory of all live tables."),
-		memoryLimit:     d("weir_memory_tables_limit_bytes", "What the live tables may take (--memory)."),
+		memoryLimit:     d("weir_memory_tables_limit_bytes", "What the live tables may take, less what layers take of it (--memory)."),
+		memoryLayers:    d("weir_memory_layers_bytes", "Memory of all committed layers; half of --memory counts for them at most."),
 		evicted:         d("weir_memory_evicted_keys_total", "Keys that live tables gave up for want of memory."),
 		lookedUp:        d("weir_memory_looked_up_keys_total", "Keys that tasks looked up in the newest cut, because the live tables did not hold them."),
 		partials:        d("weir_memory_partial_keys_total", "Keys that live tables did not hold and began as partial values, put together at the checkpoint."),
@@ -122,6 +124,7 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 	if limit := g.memory.Limit(); limit > 0 {
 		put(g.memoryUsed, float64(g.memory.Used()))
 		put(g.memoryLimit, float64(limit))
+		put(g.memoryLayers, float64(g.memory.Layers()))
 		ch <- prometheus.MustNewConstMetric(g.evicted, prometheus.CounterValue, float64(g.memory.Evicted()))
 		ch <- prometheus.MustNewConstMetric(g.lookedUp, prometheus.CounterValue, float64(g.memory.LookedUp()))
 		ch <- prometheus.MustNewConstMetric(g.partials, prometheus.CounterValue, float64(g.memory.Partials()))

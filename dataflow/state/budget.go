@@ -10,6 +10,9 @@ import (
 // budget is pressed: sources are to wait, and a checkpoint is to be made, after which more can be evicted. The limit is
 // soft: a batch that is being folded never waits for memory.
 //
+// Committed layers count too, but for half of the limit at most: tables always have the other half. How many there are the node says
+// (SetLayers), which folds them into the stores earlier when they take more than that half.
+//
 // A nil Budget has no limit.
 type Budget struct {
 	limit    int64
@@ -17,6 +20,7 @@ type Budget struct {
 	evicted  atomic.Uint64
 	lookedUp atomic.Uint64
 	partials atomic.Uint64
+	layers   atomic.Int64 // bytes of the committed layers of all replicas
 	gone     atomic.Int64 // bytes of the filters of evicted keys; part of used
 	mu       struct {
 		sync.Mutex
@@ -112,8 +116,31 @@ func (b *Budget) add(n int64) {
 	}
 }
 
-// Exceeded reports whether the tables take more than the budget.
-func (b *Budget) Exceeded() bool { return b != nil && b.used.Load() > b.limit }
+// SetLayers says what the committed layers of all replicas take.
+func (b *Budget) SetLayers(bytes int64) {
+	if b == nil {
+		return
+	}
+	if b.layers.Store(bytes); b.Exceeded() {
+		b.ask() // tables that have no rows to fold too
+	}
+}
+
+// Layers returns what SetLayers has said last.
+func (b *Budget) Layers() int64 {
+	if b == nil {
+		return 0
+	}
+	return b.layers.Load()
+}
+
+// LayersExceeded reports whether layers take more than their half of the budget.
+func (b *Budget) LayersExceeded() bool { return b != nil && b.layers.Load() > b.limit/2 }
+
+// Exceeded reports whether the tables, with the layers as far as these count, take more than the budget.
+func (b *Budget) Exceeded() bool {
+	return b != nil && b.used.Load()+min(b.layers.Load(), b.limit/2) > b.limit
+}
 
 // Pressed reports whether sources are to wait until entries have become evictable, and a channel that is closed when that
 // changes.

@@ -333,6 +333,37 @@ func TestATableWithoutWorkIsAskedForMemory(t *testing.T) {
 	}
 }
 
+// TestLayersCountForHalfOfTheBudget lets layers take more and more: tables give way, but for half of the budget at most.
+func TestLayersCountForHalfOfTheBudget(t *testing.T) {
+	b := NewBudget(64 << 10)
+	table := NewTable(Shape{KeyBytes: 16, ValBytes: 8}, b)
+	defer table.Close()
+	table.Lock()
+	for i := range 1000 {
+		key := fmt.Appendf(nil, "key %d", i)
+		table.Change(dataflow.HashKey(key), key).Create(8)
+	}
+	table.Unlock()
+	for f := table.Freeze(1); !table.Gather(f, 100, func(_, _ []byte) {}); {
+	}
+	table.Committed(1)
+	if table.Relieve(); b.Exceeded() || table.Len() != 1000 {
+		t.Fatalf("%d bytes are used, %d keys there", b.Used(), table.Len())
+	}
+	b.SetLayers(1 << 30)
+	select {
+	case <-table.Wanted():
+	default:
+		t.Error("the table is not asked for memory")
+	}
+	for range 10 {
+		table.Relieve()
+	}
+	if b.Exceeded() || !b.LayersExceeded() || table.Len() == 0 || b.Used() > 32<<10 {
+		t.Errorf("%d bytes are used beside layers, %d keys are left", b.Used(), table.Len())
+	}
+}
+
 func TestAttemptsThatComeToNothingDoNotAddUp(t *testing.T) {
 	table := NewTable(Shape{KeyBytes: 16, ValBytes: 8}, NewBudget(1<<30))
 	defer table.Close()

@@ -227,9 +227,13 @@ type PipelineStats struct {
 	Layers       int
 	LayerBytes   int64 // of the entries of all layers
 	LayerEntries int
-	Cuts         int // published and not expired
+	LayerMemory  int64 // what the layers take, with what they are found by
+	Cuts         int   // published and not expired
 	Base         Base
 }
+
+// entryOverhead is what an entry of a layer takes beside its bytes: its item, a share of the buckets and of the filter.
+const entryOverhead = 11
 
 // Stats returns the replica's figures.
 func (r *Replica) Stats() Stats {
@@ -252,6 +256,7 @@ func (r *Replica) Stats() Stats {
 		for _, l := range c.layers {
 			p.LayerBytes += l.bytes
 			p.LayerEntries += l.entries
+			p.LayerMemory += l.bytes + int64(l.entries)*entryOverhead
 		}
 		st.Pipelines = append(st.Pipelines, p)
 	}

@@ -63,6 +63,11 @@ func (f foldable) whileBusy() foldable {
 	return f
 }
 
+func (f foldable) whenShort() foldable {
+	f.short = true
+	return f
+}
+
 func TestFoldsAreWorthTheCompactionsThatTheyCause(t *testing.T) {
 	var m MergePolicy
 	m.ensureDefaults()
@@ -84,6 +89,8 @@ func TestFoldsAreWorthTheCompactionsThatTheyCause(t *testing.T) {
 		{what: "as much as memory bears", f: holds(1, 64, 64).beside(1000), due: true},
 		{what: "much, but there is better to do", f: holds(m.Layers, 32, 32).whileBusy(), age: m.Age},
 		{what: "too much to wait", f: holds(1, 32, 128).whileBusy(), due: true},
+		{what: "little, but memory is short", f: holds(1, 1, 1).beside(1000).whileBusy().whenShort(), due: true},
+		{what: "next to nothing, and memory is short", f: holds(1, 0, 1).whenShort()},
 		{what: "too much memory to wait", f: holds(1, 256, 256).beside(1000).whileBusy(), due: true},
 	} {
 		if got := m.due(c.f, c.age); got != c.due {

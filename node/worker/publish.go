@@ -42,6 +42,8 @@ const (
 	// same store, until when each row costs a look-up, or rows wait that it is late with. A fold and the compactions after it
 	// take the processor from that.
 	busyShare = 4
+	// shortBytes is how much of a shard is worth a fold when memory is short: a fold and its syncs take some milliseconds.
+	shortBytes = 1 << 20
 	// lateAfter is how old the next row must be for a pipeline to be late. Why not less: under load, rows of a checkpoint's
 	// length wait now and then.
 	lateAfter = 2 * time.Second
@@ -52,11 +54,15 @@ type foldable struct {
 	state.Foldable
 	store uint64 // bytes of the shard's store
 	busy  bool   // the pipeline has better to do
+	short bool   // the layers of all shards take more than their part of the memory
 }
 
 // due reports whether it is time to fold, age after the last one.
 func (m *MergePolicy) due(f foldable, age time.Duration) bool {
 	enough := max(m.Bytes, min(storeShare*int64(f.store), maxLogged))
+	if f.short && f.Bytes >= shortBytes {
+		return true
+	}
 	if f.busy {
 		return f.Logged >= busyShare*enough || f.Bytes >= busyShare*maxHeld
 	}
@@ -229,6 +235,7 @@ func (p *publisher) mergeLoop(ctx context.Context) error {
 		}
 		st := p.cfg.Meta.State()
 		maps.DeleteFunc(p.merged, func(k mergeKey, _ time.Time) bool { return st.PipelineDeleted(k.pipeline) })
+		p.countLayers()
 		for _, s := range p.cfg.Shards {
 			stats := s.Replica.Stats()
 			for _, ps := range stats.Pipelines {
@@ -237,13 +244,24 @@ func (p *publisher) mergeLoop(ctx context.Context) error {
 					continue // it will be dropped
 				}
 				f := foldable{Foldable: s.Replica.Foldable(ps.Pipeline, pl.Floor().ID), store: stats.DiskBytes,
-					busy: p.busy != nil && p.busy(ps.Pipeline)}
+					busy: p.busy != nil && p.busy(ps.Pipeline), short: p.cfg.Memory.LayersExceeded()}
 				if err := p.mergeIfDue(ctx, s, pl, f); err != nil {
 					return err
 				}
 			}
 		}
 	}
+}
+
+// countLayers tells the budget what the layers of all replicas take.
+func (p *publisher) countLayers() {
+	var n int64
+	for _, s := range p.cfg.Shards {
+		for _, ps := range s.Replica.Stats().Pipelines {
+			n += ps.LayerMemory
+		}
+	}
+	p.cfg.Memory.SetLayers(n)
 }
 
 func (p *publisher) mergeIfDue(ctx context.Context, s *Shard, pl *meta.Pipeline, f foldable) error {
