@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -89,7 +90,7 @@ func (g generator) text() string {
 
 func (g generator) expression() string {
 	timeFields := []string{"week", "isoyear", "doy", "isodow", "dow", "julian", "epoch", "century", "decade", "quarter", "milliseconds", "second"}
-	switch g.Intn(34) {
+	switch g.Intn(40) {
 	case 0:
 		return g.numeric() + g.pick(" + ", " - ", " * ", " / ", " % ") + g.numeric()
 	case 1:
@@ -138,6 +139,14 @@ func (g generator) expression() string {
 		return "regexp_replace(" + g.text() + ", '" + g.pick("a", "(a|b)+", "\\w+", "[^a]", "a.*b", "a.*?b", "\\s", "^.", "(.)(.)") + "', '" + g.pick("x", "<\\&>", "\\1", "") + "'" + g.pick("", ", 'g'", ", 'gi'") + ")"
 	case 23:
 		return "regexp_match(" + g.text() + ", '" + g.pick("(a)(b)?", "(a|ab)(c|bc)?", "(.)(.)", "a*b*", "([a-c]+)(\\w*)", "(a*)(a|b)*") + "')"
+	case 34, 35:
+		return g.fromChar()
+	case 36:
+		return "to_char(" + g.interval() + ", '" + isoPatterns.ReplaceAllString(g.dateFormat(), "MI") + "')"
+	case 37:
+		return "to_number(" + g.numberText() + ", '" + g.numberFormat() + "')"
+	case 38:
+		return "to_char(" + g.time() + ", '" + g.dateFormat() + "')"
 	case 25, 26, 27:
 		return g.json()
 	case 28, 29, 30:
@@ -271,4 +280,68 @@ func (g generator) numberFormat() string {
 		b.WriteString(g.pick("9", "9", "9", "0", "9", ".", "0", ",", "D", "G", "MI", "PL", "SG", "FM", " ", "x"))
 	}
 	return b.String()
+}
+
+// isoPatterns are those that an interval has in PostgreSQL only.
+var isoPatterns = regexp.MustCompile("I+YYY|I+Y|IW|ID+|J")
+
+// dateFormat returns a format of to_char of times.
+func (g generator) dateFormat() string {
+	var b strings.Builder
+	for range 1 + g.Intn(6) {
+		b.WriteString(g.pick("", "", "", "FM"))
+		b.WriteString(g.pick("YYYY", "MM", "DD", "HH24", "HH12", "HH", "MI", "SS", "MS", "US", "FF1", "FF4", "AM", "P.M.", "Mon", "MONTH", "month", "Day", "dy", "DDD", "D", "Q", "CC",
+			"WW", "W", "IW", "IYYY", "ID", "IDDD", "J", "RM", "rm", "SSSS", "YY", "Y", "YYY", "Y,YYY", "BC", "a.d.", "TZH", "TZM", "TZ", "OF", "IY"))
+		b.WriteString(g.pick("", "", "", "TH", "th"))
+		b.WriteString(g.pick("", "-", " ", "/", ":", ", ", `"x y"`, "x", ".", "1"))
+	}
+	return b.String()
+}
+
+// fromChar returns a text that is nearly in a format, to be read.
+func (g generator) fromChar() string {
+	var text, format strings.Builder
+	if g.Intn(8) == 0 {
+		format.WriteString("FX")
+	}
+	n := func(most int) string { return fmt.Sprint(g.Intn(most)) }
+	for range 1 + g.Intn(5) {
+		p := g.pick("YYYY", "YYYY", "MM", "MM", "DD", "DD", "HH24", "MI", "SS", "MS", "US", "Mon", "Month", "Day", "Dy", "HH12", "AM", "DDD", "YY", "BC", "FF3", "TZH", "Y,YYY", "IYYY", "IW", "ID", "J", "Q", "CC", "RM", "W", "WW", "SSSS", "D", "Y")
+		value := n(13)
+		switch p {
+		case "YYYY", "IYYY":
+			value = n(3000)
+		case "DD":
+			value = fmt.Sprintf("%02d", g.Intn(32))
+		case "MI", "SS", "YY", "IW":
+			value = n(62)
+		case "MS", "US", "FF3", "DDD":
+			value = n(400)
+		case "Mon", "Month", "RM":
+			value = g.pick("jan", "Feb", "MARCH", "May", "sept", "December", "XII", "iv", "x")
+		case "Day", "Dy":
+			value = g.pick("Monday", "tue", "sunday", "x")
+		case "AM", "BC":
+			value = g.pick("am", "PM", "bc", "AD", "p.m.")
+		case "TZH":
+			value = g.pick("+02", "-5", "16", "-11")
+		case "Y,YYY":
+			value = g.pick("2,026", "1,999", "1999")
+		case "J":
+			value = n(2500000)
+		case "SSSS":
+			value = n(90000)
+		}
+		sep := g.pick("-", " ", "/", ":", ", ", "", "  ", "x", ".")
+		format.WriteString(g.pick("", "", "", "", "FM") + p + g.pick("", "", "", "", "", "TH"))
+		text.WriteString(g.pick("", "", "", " ") + value)
+		format.WriteString(sep)
+		text.WriteString(g.pick(sep, sep, sep, sep, " ", "-", ""))
+	}
+	return g.pick("to_timestamp", "to_timestamp", "to_date") + "('" + text.String() + "', '" + format.String() + "')"
+}
+
+// numberText returns a text that may be a number.
+func (g generator) numberText() string {
+	return "'" + g.pick("", "", "-", "+", " ", "<", "x") + g.pick("1", "12", "1,234", "1234.5", "0.05", ".5", "12 345", "x1", "") + g.pick("", "", "-", "+", ">", ".25", " 5") + "'"
 }

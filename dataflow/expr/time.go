@@ -44,12 +44,20 @@ func timeFunctions() []function {
 			doc: "The same as a DOUBLE PRECISION.", example: "date_part('hour', '2026-11-29 10:20:30Z'::timestamptz)"},
 		{name: "date_part", args: []dataflow.Type{tText, tIvl}, result: tFlt, check: checkUnit(intervalFields), eval: evalExtract(intervalField, tFlt)},
 		{name: "to_timestamp", args: []dataflow.Type{tFlt}, result: tTime, eval: evalToTimestamp,
-			doc: "The time so many seconds after 1970-01-01 UTC.", example: "to_timestamp(1764374400.5)"},
-		{name: "to_char", args: []dataflow.Type{tTime, tText}, result: tText, check: checkToChar, eval: evalToChar,
-			doc: "The time in a format of YYYY YY MM DD HH24 HH12 MI SS MS US AM PM Month Mon Day Dy D ID DDD IYYY IW WW Q TZ OF (FM before one drops its padding), other characters standing for themselves.", example: "to_char('2026-11-29 10:20:30Z'::timestamptz, 'YYYY-MM-DD HH24:MI')", differs: "other patterns are refused"},
+			doc: "The time so many seconds after 1970-01-01 UTC; or the time that a text is in a format of to_char of times. Blanks and separators may be more or less than in the format, and digits fewer before a separator; FX before the format wants them exact. Fields that are not there are those of 0001-01-01 BC.", example: "to_timestamp(1764374400.5)"},
+		{name: "to_timestamp", args: []dataflow.Type{tText, tText}, result: tTime, check: checkDateFormat(checkFromChar), eval: evalTimeFromChar,
+			example: "to_timestamp('29 Nov 2026, 10:20', 'DD Mon YYYY, HH24:MI')"},
+		{name: "to_date", args: []dataflow.Type{tText, tText}, result: tDate, check: checkDateFormat(checkFromChar), eval: evalDateFromChar,
+			doc: "The date that a text is in a format, as of to_timestamp(text, text).", example: "to_date('29.11.2026', 'DD.MM.YYYY')"},
+		{name: "to_char", args: []dataflow.Type{tTime, tText}, result: tText, check: checkDateFormat(nil), eval: evalToChar,
+			doc: "The time in a format: YYYY YYY YY Y (year), Y,YYY, MM DD, Month Mon Day Dy in the case they are written in, HH24 HH12 MI SS MS US FF1 to FF6 (fractions), AM PM A.M., AD BC, Q CC WW W D DDD J SSSS RM, IYYY IW ID IDDD (ISO weeks), TZ TZH TZM OF; FM before one drops its padding, TH behind one adds the ending of its ordinal. Text stands in double quotes; other characters stand for themselves.", example: "to_char('2026-11-29 10:20:30Z'::timestamptz, 'YYYY-MM-DD HH24:MI')"},
+		{name: "to_char", args: []dataflow.Type{tIvl, tText}, result: tText, check: checkDateFormat(checkIntervalFormat), eval: evalIntervalToChar,
+			doc: "An interval in such a format, without the names, eras, weeks and zones that only a time has.", example: "to_char(interval '27 hours 5 minutes', 'HH24:MI')", differs: "J and the ISO patterns are refused"},
 		{name: "to_char", args: []dataflow.Type{tNum, tText}, result: tText, check: checkNumFormat, eval: evalNumFormat(decimalDigits),
 			doc: "A number in a format of 9 (a digit), 0 (a digit, or zero), . or D, comma or G, S MI PL SG PR (the sign), FM (no padding).", example: "to_char(-1234.5, 'FM9,999.00')", differs: "V, EEEE, RN, TH and L are refused"},
 		{name: "to_char", args: []dataflow.Type{tFlt, tText}, result: tText, check: checkNumFormat, eval: evalNumFormat(doubleDigits)},
+		{name: "to_number", args: []dataflow.Type{tText, tText}, result: tNum, check: checkNumFormat, eval: evalToNumber,
+			doc: "The number that a text is in a format of to_char of numbers.", example: "to_number('-1,234.50', '9,999.99')", differs: "V, EEEE, RN, TH and L are refused"},
 	}
 }
 
