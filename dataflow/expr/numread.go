@@ -32,10 +32,7 @@ func (n *numFormat) read(text string) (*apd.Decimal, *dataflow.Error) {
 		}
 		r.part(part)
 	}
-	number := string(r.digits)
-	if strings.HasSuffix(number, ".") {
-		number = number[:len(number)-1]
-	}
+	number := strings.TrimSuffix(string(r.digits), ".")
 	sign := " "
 	if r.sign != 0 {
 		sign = string(r.sign)

@@ -40,6 +40,11 @@ func (r *run) chain(n node, last step) *chained {
 			}
 			n = m.input
 			continue
+		case *unnestNode:
+			c.first = &expander{r: r, next: c.first, schema: m.schema(), outer: m.outer}
+			c.first = &projector{evaluator: newEvaluator(r, c.first), project: m.array}
+			n = m.input
+			continue
 		}
 		break
 	}

@@ -17,6 +17,9 @@ func (r *run) runSubquery(s *subquery) error {
 	l := &lookup{kind: s.kind, keys: s.keys, rows: make(map[string]int32), src: r.q.src, at: s.at}
 	in := s.node.start(r)
 	schema := s.node.schema()
+	if s.kind == subqueryMember && s.keys > 1 {
+		l.groups = make(map[string]bool)
+	}
 	if s.kind == subqueryScalar {
 		l.values = batch.NewVector(schema[s.keys].Type, 0)
 	}
@@ -41,6 +44,14 @@ func (r *run) runSubquery(s *subquery) error {
 		}
 		for i := range b.N {
 			var null bool
+			if l.groups != nil {
+				if buf, null = appendKeys(buf[:0], b.Cols[:s.keys-1], i); null {
+					continue
+				}
+				if err := l.addGroup(r.mem, buf, b.Cols[s.keys-1].IsNull(i)); err != nil {
+					return err
+				}
+			}
 			buf, null = appendKeys(buf[:0], b.Cols[:s.keys], i)
 			if null {
 				l.hasNull = true
@@ -97,6 +108,7 @@ type lookup struct {
 	rows    map[string]int32 // the place of the row's value in values; 0 without values
 	values  *batch.Vector    // of a scalar subquery
 	hasNull bool             // a row has a NULL in its keys
+	groups  map[string]bool  // of a correlated IN: the keys but the last that rows have, and whether one has NULL as its last
 	absent  *batch.Vector    // of one row: what a key gives that has no row; nil: NULL
 	buf     []byte
 	src     *sql.Source
@@ -125,6 +137,21 @@ func (l *lookup) add(mem *budget, k []byte, b *batch.Batch, i int) error {
 		l.values.AppendFrom(b.Cols[l.keys], i)
 	}
 	l.rows[string(k)] = at
+	return nil
+}
+
+// addGroup notes that a row has these keys, and NULL or not as its last.
+func (l *lookup) addGroup(mem *budget, k []byte, null bool) error {
+	had, have := l.groups[string(k)]
+	if have && (had || !null) {
+		return nil
+	}
+	if !have {
+		if err := mem.take(int64(len(k)) + groupOverhead); err != nil {
+			return err
+		}
+	}
+	l.groups[string(k)] = had || null
 	return nil
 }
 
@@ -172,6 +199,16 @@ func (l *lookup) Append(out *batch.Vector, args []*batch.Vector, i int) *dataflo
 		out.AppendInt(boolInt(found))
 	case l.kind == subqueryMember && found:
 		out.AppendInt(1)
+	case l.groups != nil: // the same among the rows of its group
+		last := len(args) - 1
+		var outerNull bool
+		l.buf, outerNull = appendKeys(l.buf[:0], args[:last], i)
+		hasNull, have := l.groups[string(l.buf)]
+		if have && !outerNull && (null || hasNull) {
+			out.AppendNull()
+			return nil
+		}
+		out.AppendInt(0)
 	case l.kind == subqueryMember:
 		// NULL IN (nothing) is false; otherwise a NULL on either side leaves it open.
 		if (null && (len(l.rows) > 0 || l.hasNull)) || l.hasNull {

@@ -148,6 +148,8 @@ type windowRun struct {
 	call windowFn
 	rows []windowRow
 	out  *batch.Vector
+	// worked counts the rows that frames have folded.
+	worked int
 }
 
 // partition computes the rows from to to-1, which are one partition.
@@ -161,6 +163,13 @@ func (f *windowRun) partition(from, to int) error {
 		return nil
 	case "ntile":
 		return f.ntile(from, to)
+	case "nth_value":
+		return f.nth(from, to)
+	case "first_value", "last_value":
+		if f.call.frame != nil {
+			f.ends(from, to)
+			return nil
+		}
 	}
 	dense, rows := int64(0), int64(to-from)
 	for at := from; at < to; {
@@ -208,6 +217,9 @@ func (f *windowRun) value(at int) { f.out.AppendFrom(f.arg(0, at)) }
 
 // aggregate folds the rows up to each one and its peers, which is all of them without ORDER BY.
 func (f *windowRun) aggregate(from, to int) error {
+	if f.call.frame != nil {
+		return f.framed(from, to)
+	}
 	layout := agg.NewLayout([]agg.Spec{*f.call.spec})
 	acc := layout.New(nil)
 	for at := from; at < to; {
@@ -224,6 +236,88 @@ func (f *windowRun) aggregate(from, to int) error {
 			}
 		}
 		at = end
+	}
+	return nil
+}
+
+// framed folds the rows of each frame. Where frames only grow at their end, the rows are folded once; otherwise each frame
+// is folded again.
+func (f *windowRun) framed(from, to int) error {
+	layout := agg.NewLayout([]agg.Spec{*f.call.spec})
+	frames := f.frames(from, to)
+	acc := layout.New(nil)
+	have, end := from, from // the rows that acc holds
+	for at := from; at < to; at++ {
+		lo, hi := frames.of(at)
+		if hi < lo {
+			hi = lo
+		}
+		if lo != have || hi < end {
+			acc = layout.New(acc[:0])
+			have, end = lo, lo
+		}
+		for ; end < hi; end++ {
+			var err error
+			if acc, err = layout.Update(acc, f.w.rows, int(f.rows[end].row), 1); err != nil {
+				return err
+			}
+			if f.worked++; f.worked%batch.TargetRows == 0 {
+				if err := f.w.r.tables.Check(); err != nil {
+					return err
+				}
+			}
+		}
+		if err := layout.AppendResult(0, acc, f.out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ends computes first_value and last_value over frames.
+func (f *windowRun) ends(from, to int) {
+	frames := f.frames(from, to)
+	for at := from; at < to; at++ {
+		lo, hi := frames.of(at)
+		switch {
+		case lo >= hi:
+			f.out.AppendNull()
+		case f.call.fn == "first_value":
+			f.value(lo)
+		default:
+			f.value(hi - 1)
+		}
+	}
+}
+
+// nth computes nth_value.
+func (f *windowRun) nth(from, to int) error {
+	var fr *frames
+	if f.call.frame != nil {
+		fr = f.frames(from, to)
+	}
+	end := from // of the peers, without a frame
+	for at := from; at < to; at++ {
+		lo, hi := from, to
+		if fr != nil {
+			lo, hi = fr.of(at)
+		} else {
+			if at >= end {
+				end = f.peers(at, to)
+			}
+			hi = end
+		}
+		v, i := f.arg(1, at)
+		switch {
+		case v.IsNull(i):
+			f.out.AppendNull()
+		case v.Ints[i] <= 0:
+			return f.w.r.q.src.Errorf(dataflow.ReasonExpressionFailed, f.call.span, "the number of a row of nth_value must be greater than zero, this is %d", v.Ints[i])
+		case int64(hi-lo) < v.Ints[i]:
+			f.out.AppendNull()
+		default:
+			f.value(lo + int(v.Ints[i]) - 1)
+		}
 	}
 	return nil
 }

@@ -167,8 +167,12 @@ func direction(o orderBy) string {
 
 func (s *subquery) explain(x *explainer) {
 	what := [...]string{subqueryScalar: "its value is kept", subqueryMember: "its values are kept in a set", subqueryExists: "whether it has a row is kept"}[s.kind]
-	if s.keys > 0 && s.kind != subqueryMember {
-		cols := s.node.schema()[:s.keys]
+	by := s.keys
+	if s.kind == subqueryMember {
+		by--
+	}
+	if by > 0 {
+		cols := s.node.schema()[:by]
 		what = fmt.Sprintf("kept in a table by %s", quoteList(columnNames(cols)))
 	}
 	x.line("subquery %d, run first; %s", s.index+1, what)

@@ -14,24 +14,44 @@ func (b *queryBinder) fromClause(s *sql.Select, ctes *cte) (*sql.Select, node, *
 	if s.From == nil {
 		return s, &valuesNode{src: b.src, rows: []valuesRow{{}}}, &scope{}, nil
 	}
-	n, sc, err := b.from(s.From, ctes)
+	of := *s.From
+	of.Unnests = nil
+	n, sc, err := b.from(&of, ctes)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	if j, ok := n.(*joinNode); ok {
-		p := &pusher{b: b, scope: sc}
+	in, base := n, sc
+	if n, sc, err = b.unnests(s.From.Unnests, n, sc); err != nil {
+		return nil, nil, nil, err
+	}
+	switch in := in.(type) {
+	case *joinNode:
+		p := &pusher{b: b, scope: base, above: sc}
 		left := *s
-		left.Where = p.where(j, s.Where)
-		p.settle(j)
+		left.Where = p.where(in, s.Where)
+		p.settle(in)
 		s = &left
+	case *scanNode:
+		if len(s.From.Unnests) > 0 {
+			in.Access = accessOf(b.src, in.Table, base, conjuncts(s.Where), b.q.now)
+		}
 	}
 	return s, n, sc, nil
 }
 
 // from binds one item of FROM.
 func (b *queryBinder) from(f *sql.From, ctes *cte) (node, *scope, error) {
-	if len(f.Unnests) > 0 {
-		return nil, nil, b.src.Errorf(dataflow.ReasonSQLUnsupported, f.Unnests[0].At, "%s in a query is not there yet: write it in a view", strings.ToUpper(f.Unnests[0].Call.Func.Name))
+	if len(f.Unnests) > 0 { // inside of a join
+		of := *f
+		of.Unnests = nil
+		n, sc, err := b.from(&of, ctes)
+		if err != nil {
+			return nil, nil, err
+		}
+		return b.unnests(f.Unnests, n, sc)
+	}
+	if f.Lateral {
+		return nil, nil, b.src.Errorf(dataflow.ReasonSQLType, f.At, "LATERAL stands behind the table whose columns it names: FROM t, LATERAL (SELECT …) AS x")
 	}
 	if f.Join != nil {
 		return b.join(f.Join, ctes)

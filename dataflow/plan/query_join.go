@@ -63,6 +63,9 @@ func (b *queryBinder) join(j *sql.Join, ctes *cte) (node, *scope, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	if j.R.Lateral {
+		return b.lateral(j, left, ls, ctes)
+	}
 	right, rs, err := b.from(j.R, ctes)
 	if err != nil {
 		return nil, nil, err

@@ -24,6 +24,7 @@ var (
 	_ node = (*setNode)(nil)
 	_ node = (*valuesNode)(nil)
 	_ node = (*seriesNode)(nil)
+	_ node = (*unnestNode)(nil)
 )
 
 // scanNode reads a table.

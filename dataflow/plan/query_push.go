@@ -12,6 +12,7 @@ import (
 type pusher struct {
 	b     *queryBinder
 	scope *scope // over the rows of the outermost join
+	above *scope // over the rows that WHERE sees, which may have more columns; nil: scope
 }
 
 // condition is one condition that AND connects.
@@ -25,7 +26,7 @@ type condition struct {
 func (p *pusher) where(n *joinNode, where sql.Expr) (rest sql.Expr) {
 	bind := &binder{src: p.b.src, scope: p.scope, noAggregate: "not here", noWindow: "not here"}
 	for _, c := range conjuncts(where) {
-		if firstSubquery(c) == nil {
+		if firstSubquery(c) == nil && p.plain(c) {
 			if x, err := bind.bindBool(c, "WHERE"); err == nil && p.condition(n, 0, condition{ast: c, x: x}) {
 				continue
 			}
@@ -37,6 +38,19 @@ func (p *pusher) where(n *joinNode, where sql.Expr) (rest sql.Expr) {
 		rest = &sql.Binary{Op: "AND", OpAt: c.Span(), L: rest, R: c, At: rest.Span().Join(c.Span())}
 	}
 	return rest
+}
+
+// plain reports whether what a condition names is the same to the join as to WHERE: a column of UNNEST may have the name of
+// one of the join.
+func (p *pusher) plain(c sql.Expr) bool {
+	same := true
+	sql.Walk(c, func(e sql.Expr) bool {
+		if n, ok := e.(*sql.Name); ok && p.above != nil {
+			same = same && p.above.position(n) == p.scope.position(n)
+		}
+		return same
+	})
+	return same
 }
 
 // condition takes a condition over the join's rows, which begin at column lo, if the join does not need it above it.

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/expr"
@@ -102,13 +103,14 @@ func (b *binder) inQuery(e *sql.In) (expr.Expr, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(c.outer) > 0 {
-		return nil, b.refuse(e.At, "IN over a subquery that names columns of the query around it is not there yet: write EXISTS (SELECT … WHERE … AND column = %s)", b.src.Text(e.X.Span()))
-	}
-	if have := n.schema(); len(have) != 1 {
+	keys := len(c.outer)
+	if have := n.schema()[keys:]; len(have) != 1 {
 		return nil, b.errorf(e.At, "the subquery of IN gives one column, this one has %s", columns(len(have)))
 	}
-	col := n.schema()[0]
+	if c.absent != nil {
+		return nil, b.refuse(e.At, "IN over an aggregate of rows that belong to the row around is not there: it gives one value; write %s = (SELECT …)", b.src.Text(e.X.Span()))
+	}
+	col := n.schema()[keys]
 	if _, err := expr.NewCall("=", x, expr.NewColumn(0, col.Name, col.Type)); err != nil {
 		return nil, b.at(err, e.OpAt)
 	}
@@ -119,16 +121,19 @@ func (b *binder) inQuery(e *sql.In) (expr.Expr, error) {
 	if err := checkKeyType(b.src, e.OpAt, t, "IN"); err != nil {
 		return nil, err
 	}
-	if n, err = cast(b.src, n, dataflow.Schema{{Name: col.Name, Type: t}}, e.At); err != nil {
+	want := append(n.schema()[:keys:keys], dataflow.Column{Name: col.Name, Type: t})
+	if n, err = cast(b.src, n, want, e.At); err != nil {
 		return nil, err
 	}
-	s := &subquery{kind: subqueryMember, node: n, keys: 1}
-	if x.Type() == t {
+	s := &subquery{kind: subqueryMember, node: n, keys: keys + 1}
+	if x.Type() == t && keys == 0 {
 		b.queries.bound[e] = s
-	} else if x, err = expr.NewCast(x, t); err != nil {
-		return nil, b.at(err, e.X.Span())
+	} else if x.Type() != t {
+		if x, err = expr.NewCast(x, t); err != nil {
+			return nil, b.at(err, e.X.Span())
+		}
 	}
-	in, err := b.queries.add(s, dataflow.TypeBool, e.At, x)
+	in, err := b.queries.add(s, dataflow.TypeBool, e.At, append(c.outer, x)...)
 	if err != nil || !e.Not {
 		return in, err
 	}
@@ -361,18 +366,25 @@ func (d *decorrelator) rewritten(s *sql.Select, keys []sql.Expr, exists bool) (n
 		return nil, nil, err
 	}
 	grouped := groups(s, items)
+	bounded := s.Limit != nil && !exists || s.Offset != nil
 	switch {
-	case s.Limit != nil && !exists || s.Offset != nil:
+	case hasWindow(items):
+		return nil, nil, b.src.Errorf(dataflow.ReasonSQLUnsupported, s.At, "window functions in a subquery that names columns of the query around it are not there yet: join the subquery, JOIN (SELECT …) AS q ON …")
+	case s.Having != nil && len(s.GroupBy) == 0:
+		return nil, nil, b.src.Errorf(dataflow.ReasonSQLUnsupported, s.HavingAt, "HAVING without GROUP BY in a subquery that names columns of the query around it is not there yet: compare the aggregate outside of the subquery")
+	case bounded && (grouped || s.Distinct):
 		at := s.LimitAt
-		if s.Offset != nil {
+		if s.Limit == nil {
 			at = s.OffsetAt
 		}
-		return nil, nil, b.src.Errorf(dataflow.ReasonSQLUnsupported, at, "LIMIT and OFFSET in a subquery that names columns of the query around it are not there yet: write min, max or another aggregate, or a join")
-	case len(s.GroupBy) > 0 || s.Having != nil || hasWindow(items):
-		return nil, nil, b.src.Errorf(dataflow.ReasonSQLUnsupported, s.At, "GROUP BY, HAVING and window functions in a subquery that names columns of the query around it are not there yet: join the grouped subquery, JOIN (SELECT …) AS q ON …")
+		return nil, nil, b.src.Errorf(dataflow.ReasonSQLUnsupported, at, "LIMIT and OFFSET of groups in a subquery that names columns of the query around it are not there yet: write min, max or another aggregate, or a join")
+	case bounded:
+		n, err = d.bounded(s, items, keys)
+		return n, nil, err
 	}
+	distinct := s.Distinct
 	s.OrderBy, s.Limit, s.Distinct = nil, nil, false
-	if grouped {
+	if grouped && len(s.GroupBy) == 0 {
 		none := *s
 		none.Where = &sql.Literal{Kind: sql.LiteralFalse, At: s.At}
 		undo := len(b.q.Scans)
@@ -387,7 +399,7 @@ func (d *decorrelator) rewritten(s *sql.Select, keys []sql.Expr, exists bool) (n
 	for _, k := range keys {
 		list = append(list, sql.Item{Expr: k, At: k.Span()})
 	}
-	if exists && grouped {
+	if exists && absent != nil {
 		return nil, nil, b.src.Errorf(dataflow.ReasonSQLUnsupported, s.At, "EXISTS over an aggregate is always true: leave the aggregate out")
 	}
 	if !exists {
@@ -395,9 +407,102 @@ func (d *decorrelator) rewritten(s *sql.Select, keys []sql.Expr, exists bool) (n
 	}
 	s.Items = list
 	if grouped {
-		s.GroupBy = keys
+		by := slices.Clone(keys)
+		for _, e := range s.GroupBy {
+			e, err := groupExpr(&binder{src: b.src, scope: d.inner}, e, items)
+			if err != nil {
+				return nil, nil, err
+			}
+			by = append(by, e)
+		}
+		s.GroupBy = by
 	}
-	s.Distinct = exists
+	s.Distinct = exists || distinct
 	n, err = b.query(s, d.ql.ctes)
 	return n, absent, err
+}
+
+// placeColumn numbers the rows of a subquery with LIMIT; no name can mean it.
+const placeColumn = "place in the subquery"
+
+// bounded binds a subquery with ORDER BY, LIMIT and OFFSET: per key, the rows whose number among those of the key is
+// within.
+func (d *decorrelator) bounded(s *sql.Select, items []sql.Item, keys []sql.Expr) (node, error) {
+	b := d.ql.b
+	limit, err := b.count(s.Limit, "LIMIT", noLimit)
+	if err != nil {
+		return nil, err
+	}
+	offset, err := b.count(s.Offset, "OFFSET", 0)
+	if err != nil {
+		return nil, err
+	}
+	order := slices.Clone(s.OrderBy)
+	for i, o := range order {
+		if order[i].Expr, err = orderExpr(b, o.Expr, items); err != nil {
+			return nil, err
+		}
+	}
+	list := make([]sql.Item, 0, len(keys)+len(items)+1)
+	for _, k := range keys {
+		list = append(list, sql.Item{Expr: k, At: k.Span()})
+	}
+	list = append(list, items...)
+	number := &sql.Call{Func: sql.Ident{Name: "row_number", At: s.At}, Over: &sql.Window{PartitionBy: keys, OrderBy: order, At: s.At}, At: s.At}
+	list = append(list, sql.Item{Expr: number, Alias: &sql.Ident{Name: placeColumn, At: s.At}, At: s.At})
+	s.Items, s.OrderBy, s.Limit, s.Offset = list, nil, nil, nil
+	n, err := b.query(s, d.ql.ctes)
+	if err != nil {
+		return nil, err
+	}
+	schema := n.schema()
+	last := len(schema) - 1
+	place := place(b.src, s.At)
+	number1 := expr.NewColumn(last, placeColumn, dataflow.TypeBigInt)
+	filter := func(op string, than int64) error {
+		cond, err := expr.NewCall(op, number1, expr.NewConst(dataflow.BigInt(than)))
+		if err == nil {
+			n = &filterNode{input: n, filters: []*Filter{{Cond: cond, At: place}}}
+		}
+		return err
+	}
+	if offset > 0 {
+		if err := filter(">", offset); err != nil {
+			return nil, err
+		}
+	}
+	if limit != noLimit && limit+offset >= 0 { // the sum may overflow
+		if err := filter("<=", limit+offset); err != nil {
+			return nil, err
+		}
+	}
+	return firstColumns(n, last, place), nil
+}
+
+// firstColumns returns rows of n without the columns from the given one on.
+func firstColumns(n node, count int, at Place) node {
+	schema := n.schema()[:count:count]
+	l := &level{input: n, visible: count, limit: noLimit, outputs: &Project{Schema: schema}}
+	for i, c := range schema {
+		l.outputs.Exprs = append(l.outputs.Exprs, expr.NewColumn(i, c.Name, c.Type))
+		l.outputs.At = append(l.outputs.At, at)
+	}
+	return l
+}
+
+// orderExpr returns what an expression of ORDER BY means: a position or a name of the SELECT list, or itself.
+func orderExpr(b *queryBinder, e sql.Expr, items []sql.Item) (sql.Expr, error) {
+	switch e := e.(type) {
+	case *sql.Literal:
+		if e.Kind == sql.LiteralInteger {
+			return ordinal(&binder{src: b.src}, "ORDER BY", e, items)
+		}
+	case *sql.Name:
+		for _, it := range items {
+			if it.Alias != nil && len(e.Parts) == 1 && it.Alias.Name == e.Parts[0].Name {
+				return it.Expr, nil
+			}
+		}
+	}
+	return e, nil
 }

@@ -29,6 +29,7 @@ type windowCall struct {
 	order       []expr.Expr
 	orderAt     []sql.Span
 	by          []orderBy // col is not set yet
+	frame       *frame    // nil: the default
 	out         dataflow.Type
 }
 
@@ -176,7 +177,9 @@ func (b *binder) windowOver(w *windowCall, over *sql.Window) error {
 		w.order, w.orderAt = append(w.order, x), append(w.orderAt, o.Expr.Span())
 		w.by = append(w.by, orderBy{desc: o.Desc, nullsFirst: o.NullsFirst})
 	}
-	return nil
+	var err error
+	w.frame, err = b.frame(over.Frame)
+	return err
 }
 
 // windowAggregate binds an aggregate over a window.
@@ -250,18 +253,17 @@ func (b *binder) windowFunction(w *windowCall, c *sql.Call) error {
 		least, most = 1, 1
 	case "lag", "lead":
 		least, most = 1, 3
+	case "nth_value":
+		least, most = 2, 2
 	default:
-		if isWindowOnly(w.fn) {
-			return b.refuse(c.At, "%s is not there yet: write first_value, last_value, lag or lead", w.fn)
-		}
-		return b.errorf(c.At, "%s is no window function and no aggregate: there are row_number, rank, dense_rank, percent_rank, cume_dist, ntile, lag, lead, first_value, last_value and the aggregates%s",
-			w.fn, sql.DidYouMean(w.fn, []string{"row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead", "first_value", "last_value"}))
+		return b.errorf(c.At, "%s is no window function and no aggregate: there are row_number, rank, dense_rank, percent_rank, cume_dist, ntile, lag, lead, first_value, last_value, nth_value and the aggregates%s",
+			w.fn, sql.DidYouMean(w.fn, []string{"row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead", "first_value", "last_value", "nth_value"}))
 	}
 	switch {
 	case c.Filter != nil:
 		return b.errorf(c.Filter.Span(), "FILTER stands behind aggregates only, and %s is not one", w.fn)
 	case c.Distinct || c.Star || len(c.Args) < least || len(c.Args) > most:
-		return b.errorf(c.At, "%s takes %s", w.fn, map[int]string{0: "no arguments", 1: "one argument", 3: "a value, and perhaps how many rows away it stands and what is given where there is no such row"}[most])
+		return b.errorf(c.At, "%s takes %s", w.fn, map[int]string{0: "no arguments", 1: "one argument", 2: "a value, and the number of a row of the frame", 3: "a value, and perhaps how many rows away it stands and what is given where there is no such row"}[most])
 	}
 	for i, e := range c.Args {
 		x, err := b.bind(e)
@@ -269,7 +271,7 @@ func (b *binder) windowFunction(w *windowCall, c *sql.Call) error {
 			return err
 		}
 		switch {
-		case i == 1 || w.fn == "ntile":
+		case i == 1 || w.fn == "ntile": // of lag, lead and nth_value too
 			x, err = expr.Coerce(x, dataflow.TypeBigInt)
 		case i == 2:
 			x, err = expr.Coerce(x, w.out)
@@ -295,7 +297,7 @@ func (w *windowCall) describe() string {
 	if w.spec != nil && len(w.args) == 0 {
 		args = "*"
 	}
-	return fmt.Sprintf("%s(%s) over (%s)", w.fn, args, w.over())
+	return fmt.Sprintf("%s(%s) over (%s)", w.fn, args, w.framed())
 }
 
 // over prints the window; equal texts are equal windows.
@@ -312,6 +314,14 @@ func (w *windowCall) over() string {
 		parts = append(parts, "order by "+strings.Join(order, ", "))
 	}
 	return strings.Join(parts, " ")
+}
+
+// framed prints the window with its frame.
+func (w *windowCall) framed() string {
+	if w.frame == nil {
+		return w.over()
+	}
+	return strings.TrimSpace(w.over() + " " + w.frame.String())
 }
 
 func exprTexts(list []expr.Expr) string {
@@ -344,8 +354,10 @@ type windowFn struct {
 	fn   string
 	spec *agg.Spec
 	args []int
-	at   int      // which result it is
-	span sql.Span // of the call's last argument, for errors
+	at   int // which result it is
+	// frame is which rows of the partition it sees; nil: those up to the current one and its peers.
+	frame *frame
+	span  sql.Span // of the call's last argument, for errors
 }
 
 // plan lays the calls out over rows of a schema.
@@ -388,7 +400,7 @@ func (w *windows) plan(src *sql.Source, row dataflow.Schema) *windowPlan {
 			}
 			p.sets = append(p.sets, s)
 		}
-		f := windowFn{fn: c.fn, args: addAll(c.args, c.argAt), at: i}
+		f := windowFn{fn: c.fn, args: addAll(c.args, c.argAt), at: i, frame: c.frame}
 		if n := len(c.argAt); n > 0 {
 			f.span = c.argAt[n-1]
 		}

@@ -113,7 +113,10 @@ func (b *builder) unnests(f *sql.From, in *rows, sc *scope) error {
 		in.dropHidden(sc)
 	}
 	for _, u := range f.Unnests {
-		array, err := b.unnestArray(u, sc, b.rulesFor(in))
+		if u.Outer {
+			return b.src.Errorf(dataflow.ReasonSQLUnsupported, u.At, "LEFT JOIN of a function that makes rows in a view is not there yet: write CROSS JOIN, which leaves rows without elements out")
+		}
+		array, err := unnestArray(b.src, u, sc, b.rulesFor(in))
 		if err != nil {
 			return err
 		}
@@ -214,8 +217,8 @@ func isRowFunction(name string) bool {
 }
 
 // unnestArray binds the argument of a set-returning function as the array that it takes apart.
-func (b *builder) unnestArray(u sql.Unnest, sc *scope, r rules) (expr.Expr, error) {
-	bind := &binder{src: b.src, scope: sc, noNow: r.noNow, noAggregate: "FROM sees rows, not groups"}
+func unnestArray(src *sql.Source, u sql.Unnest, sc *scope, r rules) (expr.Expr, error) {
+	bind := &binder{src: src, scope: sc, noNow: r.noNow, noAggregate: "FROM sees rows, not groups"}
 	name := u.Call.Func.Name
 	args, err := bind.all(u.Call.Args)
 	if err != nil {

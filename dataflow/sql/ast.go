@@ -95,6 +95,8 @@ type Select struct {
 	Offset   Expr
 
 	DistinctAt, HavingAt, OrderAt, LimitAt, OffsetAt Span
+
+	windows map[string]*Window // of WINDOW, while it is parsed
 }
 
 // SetKind is how two queries are connected.
@@ -140,6 +142,7 @@ type From struct {
 	Subquery *Select
 	Call     *Call // generate_series(…)
 	Join     *Join
+	Lateral  bool // the subquery may name what stands before it
 	Alias    *Ident
 	Columns  []Ident // of AS t(a, b)
 	At       Span
@@ -172,6 +175,7 @@ type Join struct {
 
 // Unnest is a set-returning function in FROM: UNNEST(e) or regexp_split_to_table(s, pattern).
 type Unnest struct {
+	Outer   bool // LEFT JOIN: a row without elements is kept, with NULL
 	Call    *Call
 	Alias   *Ident
 	Columns []Ident
@@ -328,11 +332,49 @@ type Call struct {
 // SliceFunction is the function of array[from:to].
 const SliceFunction = "[:]"
 
-// Window is OVER (PARTITION BY … ORDER BY …).
+// Window is OVER (PARTITION BY … ORDER BY … frame), or the window that WINDOW names.
 type Window struct {
 	PartitionBy []Expr
 	OrderBy     []Order
+	Frame       *Frame // nil: RANGE UNBOUNDED PRECEDING
 	At          Span
+}
+
+// FrameMode is what the bounds of a frame count.
+type FrameMode uint8
+
+const (
+	FrameRange  FrameMode = iota // rows that ORDER BY does not tell apart are in it together
+	FrameRows                    // rows
+	FrameGroups                  // groups of rows that ORDER BY does not tell apart
+)
+
+// String returns the keyword.
+func (m FrameMode) String() string { return [...]string{"RANGE", "ROWS", "GROUPS"}[m] }
+
+// BoundKind is where a frame begins or ends, in the order of the partition.
+type BoundKind uint8
+
+const (
+	UnboundedPreceding BoundKind = iota
+	Preceding
+	CurrentRow
+	Following
+	UnboundedFollowing
+)
+
+// Bound is one end of a frame.
+type Bound struct {
+	Kind BoundKind
+	N    Expr // of Preceding and Following
+	At   Span
+}
+
+// Frame is ROWS|RANGE|GROUPS BETWEEN Start AND End.
+type Frame struct {
+	Mode       FrameMode
+	Start, End Bound
+	At         Span
 }
 
 // Subquery is (SELECT …), or EXISTS (SELECT …).

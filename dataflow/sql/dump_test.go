@@ -120,6 +120,15 @@ func dump(b *strings.Builder, node any) {
 			for _, o := range n.Over.OrderBy {
 				parts = append(parts, "order", o.Expr, fmt.Sprintf("desc=%v nullsfirst=%v", o.Desc, o.NullsFirst))
 			}
+			if f := n.Over.Frame; f != nil {
+				parts = append(parts, strings.ToLower(f.Mode.String()))
+				for _, b := range []sql.Bound{f.Start, f.End} {
+					parts = append(parts, [...]string{"unbounded-preceding", "preceding", "current-row", "following", "unbounded-following"}[b.Kind])
+					if b.N != nil {
+						parts = append(parts, b.N)
+					}
+				}
+			}
 		}
 		list(n.Func.Name, parts...)
 	default:

@@ -5,16 +5,23 @@ func (p *parser) from() *From {
 	f := p.joined()
 	for p.err == nil && p.isPunct(",") {
 		comma := p.next().at
-		p.lateral()
-		if p.startsSetFunction() {
-			p.unnest(f, comma)
+		if p.startsRowFunction() {
+			p.unnest(f, comma, false)
 			continue
 		}
 		f = p.join(&Join{Kind: JoinCross, L: f, At: comma})
-		f.Join.R = p.joined()
+		f.Join.R = p.lateralItem(p.joined)
 		f.At = p.since(f.At)
 	}
 	return f
+}
+
+// startsRowFunction reports whether [LATERAL] and a function that makes rows of each row come next, and consumes LATERAL.
+func (p *parser) startsRowFunction() bool {
+	if t := p.peekAt(1); p.is("lateral") && t.kind == kindWord && setFunctions[t.text] && p.peekAt(2).punct("(") {
+		p.next()
+	}
+	return p.startsSetFunction()
 }
 
 // join returns the join as what FROM reads, and counts it: the tree is as deep as it is long.
@@ -25,11 +32,29 @@ func (p *parser) join(j *Join) *From {
 	return &From{Join: j, At: j.L.At}
 }
 
-// lateral accepts LATERAL before a function, which may always name the tables to its left.
-func (p *parser) lateral() {
-	if t := p.peek(); p.accept("lateral") && !p.startsSetFunction() {
-		p.unsupported(t.at, "LATERAL is not there yet: join on equal columns, or write a correlated subquery (SELECT …) in the SELECT list")
+// lateral accepts LATERAL before a function, which may always name the tables to its left, and before a subquery.
+func (p *parser) lateral() bool {
+	if !p.accept("lateral") {
+		return false
 	}
+	if t := p.peek(); !p.startsSetFunction() && !t.punct("(") {
+		p.unsupported(t.at, "LATERAL stands before UNNEST(…), another function that makes rows, or a subquery in parentheses: leave it out")
+	}
+	return true
+}
+
+// lateralItem parses what stands behind a comma or JOIN, [LATERAL] included.
+func (p *parser) lateralItem(parse func() *From) *From {
+	lateral := p.lateral()
+	f := parse()
+	if lateral {
+		of := f
+		for of.Join != nil && of.Subquery == nil { // (SELECT …) JOIN …
+			of = of.Join.L
+		}
+		of.Lateral = true
+	}
+	return f
 }
 
 // joined parses a table and the joins behind it.
@@ -44,13 +69,12 @@ func (p *parser) joined() *From {
 				p.expected("JOIN after CROSS", "JOIN")
 			}
 			at := p.since(t.at)
-			p.lateral()
-			if p.startsSetFunction() {
-				p.unnest(f, at)
+			if p.startsRowFunction() {
+				p.unnest(f, at, false)
 				continue
 			}
 			f = p.join(&Join{Kind: JoinCross, L: f, At: at})
-			f.Join.R = p.fromItem()
+			f.Join.R = p.lateralItem(p.fromItem)
 		case t.word("join"), t.word("inner"), t.word("left"), t.word("right"), t.word("full"), t.word("natural"):
 			f = p.conditionalJoin(f)
 		case t.word("tablesample"):
@@ -85,14 +109,14 @@ func (p *parser) conditionalJoin(left *From) *From {
 		p.expected("JOIN", "JOIN", "OUTER")
 	}
 	j.At = p.since(start)
-	if t := p.peek(); p.accept("lateral") {
-		p.unsupported(t.at, "LATERAL is not there yet: join on equal columns, or write a correlated subquery (SELECT …) in the SELECT list")
-	}
-	if t := p.peek(); p.startsSetFunction() {
-		p.unsupported(t.at, "%s JOIN %s(…) is not there yet: write CROSS JOIN %s(…)", j.Kind, t.text, t.text)
+	if t := p.peek(); p.startsRowFunction() {
+		if p.unnest(left, j.At, j.Kind == JoinLeft); j.Kind != JoinInner && j.Kind != JoinLeft {
+			p.unsupported(t.at, "%s JOIN of a function that makes rows of each row is not there: write CROSS JOIN or LEFT JOIN … ON true", j.Kind)
+		}
+		return left
 	}
 	f := p.join(j)
-	j.R = p.fromItem()
+	j.R = p.lateralItem(p.fromItem)
 	if j.Natural {
 		return f
 	}

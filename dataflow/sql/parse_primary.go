@@ -254,36 +254,6 @@ func (p *parser) afterCall(c *Call) {
 	}
 }
 
-// window parses OVER (PARTITION BY … ORDER BY …).
-func (p *parser) window() *Window {
-	w := &Window{}
-	start := p.next().at
-	open := p.peek().at
-	if !p.acceptPunct("(") {
-		if t := p.peek(); t.kind == kindWord {
-			p.unsupported(t.at, "named windows are not there yet: write OVER (PARTITION BY … ORDER BY …)")
-		}
-		p.expected("( after OVER: OVER (PARTITION BY … ORDER BY …)")
-		return w
-	}
-	if p.accept("partition") {
-		if p.expect("by") {
-			w.PartitionBy = p.expressionList()
-		}
-	}
-	if p.accept("order") {
-		if p.expect("by") {
-			w.OrderBy = p.orderList()
-		}
-	}
-	if t := p.peek(); t.word("rows") || t.word("range") || t.word("groups") {
-		p.unsupported(t.at, "frames (%s …) are not there yet: leave it out; the frame is all rows of the partition up to the current one and its equals, or the whole partition without ORDER BY", p.upper(t))
-	}
-	p.closeParen(open, "")
-	w.At = p.since(start)
-	return w
-}
-
 // within parses WITHIN GROUP (ORDER BY …).
 func (p *parser) within(c *Call) {
 	at := p.next().at

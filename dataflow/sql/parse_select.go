@@ -4,6 +4,7 @@ package sql
 func (p *parser) query() *Select {
 	s := &Select{Source: p.src}
 	p.nested(p.peek().at, func() {
+		windows := len(p.windows)
 		with := &Select{}
 		if p.accept("with") {
 			p.ctes(with)
@@ -17,6 +18,7 @@ func (p *parser) query() *Select {
 		p.orderBy(s)
 		p.limit(s)
 		p.selectEnd(last)
+		p.settleWindows(last, windows)
 	})
 	return s
 }
@@ -128,6 +130,7 @@ func (p *parser) selectBody(s *Select) {
 		s.HavingAt = t.at
 		s.Having = p.expression()
 	}
+	p.windowClause(s)
 }
 
 // selectEnd fails unless what follows can follow a SELECT.
@@ -216,14 +219,14 @@ func (p *parser) itemAlias() *Ident {
 }
 
 // unnest parses UNNEST(e) or regexp_split_to_table(…) with its alias.
-func (p *parser) unnest(f *From, at Span) {
+func (p *parser) unnest(f *From, at Span, outer bool) {
 	e := p.expression()
 	call, ok := e.(*Call)
 	if !ok {
 		p.failf(e.Span(), "expected UNNEST(…) alone")
 		return
 	}
-	u := Unnest{Call: call, At: at.Join(e.Span())}
+	u := Unnest{Outer: outer, Call: call, At: at.Join(e.Span())}
 	if o := p.peek(); o.word("with") && p.nextIs("ordinality") {
 		p.unsupported(o.at, "WITH ORDINALITY is not there yet")
 	}

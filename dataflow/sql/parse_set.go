@@ -43,8 +43,12 @@ func (p *parser) term() *Select {
 	p.lastTerm = s
 	switch t := p.peek(); {
 	case t.word("select"):
+		windows := len(p.windows)
 		s.At = p.next().at
 		p.selectBody(s)
+		if !p.atOrder() { // whose OVER may still name a window
+			p.settleWindows(s, windows)
+		}
 	case t.word("values"):
 		p.values(s)
 	case t.punct("("):

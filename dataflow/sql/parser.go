@@ -128,6 +128,7 @@ func (p *parser) queryEnd() {
 
 // parser holds the place in the text and the first error.
 type parser struct {
+	windows   []namedWindow // that no WINDOW has defined yet
 	src       *Source
 	lex       lexer
 	ahead     []token // tokens read and not consumed

@@ -111,7 +111,6 @@ var refusedClauses = map[string]string{
 	"union":     "it stands behind ORDER BY or LIMIT: put the SELECT before it in parentheses",
 	"intersect": "it stands behind ORDER BY or LIMIT: put the SELECT before it in parentheses",
 	"except":    "it stands behind ORDER BY or LIMIT: put the SELECT before it in parentheses",
-	"window":    "named windows are not there yet: write OVER (PARTITION BY … ORDER BY …) behind each function",
 	"qualify":   "write the window function in a subquery in FROM, and WHERE around it",
 	"for":       "there are no locks: readers read a committed cut",
 	"into":      "write CREATE MATERIALIZED VIEW name AS SELECT …",
