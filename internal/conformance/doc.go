@@ -20,7 +20,7 @@
 //
 // In a SELECT, {name} stands for a stream or view. Arguments of view and query:
 //
-//	only=view                     what a query cannot do yet, such as UNNEST
+//	only=view                     what a query cannot do yet, such as jsonb_each
 //	digest                        the answer is large: number of rows, a hash of all, the first ten
 //	fold=(a,b)                    folds a difference of compare.go that is meant to be
 //	differs=a                     the answer differs, for a reason of compare.go; the file holds both
@@ -31,5 +31,13 @@
 //
 // starts a private PostgreSQL 15 on a Unix socket (initdb, postgres and psql in PATH), asks it, and rewrites the files. It
 // runs in the C.UTF-8 locale, because Weir compares text by bytes, and in UTC. Without the flag nothing but the files is
-// needed. -seed repeats a run's random choices; a failure prints its seed.
+// needed.
+//
+// Random queries are compared, and not recorded, by
+//
+//	go test ./internal/conformance -run Random -record -random 5000
+//
+// with -random-file testdata/random.txt some of them become a file, whose answers the first command records.
+//
+// -seed repeats a run's random choices; a failure prints its seed.
 package conformance

@@ -87,14 +87,51 @@ func (pg database) ask(t *testing.T, sql string) *table {
 	if err != nil {
 		return &table{err: err.Error()}
 	}
+	rows, err := pg.run(sql + ";")
+	if err != nil {
+		return &table{err: err.Error()}
+	}
+	return tableOf(t, sql, desc, rows)
+}
+
+// askAll runs SELECTs of one line in one session.
+func (pg database) askAll(t *testing.T, list []block) []*table {
+	t.Helper()
+	const mark = "@@weir@@"
+	var script bytes.Buffer
+	for _, c := range list {
+		sql := translate(c.inFile())
+		fmt.Fprintf(&script, "%s\n\\gdesc\n\\echo '%s'\n%s;\n\\echo '%s'\n", sql, mark, sql, mark)
+	}
+	cmd := pg.Psql("-F", unitSep, "-R", recordSep, "-P", "null="+nullText, "-f", "-")
+	cmd.Stdin = &script
+	text, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("psql: %v\n%s", err, text)
+	}
+	parts := strings.Split(string(text), mark+"\n")
+	if len(parts) != 2*len(list)+1 {
+		t.Fatalf("%d answers to %d queries", len(parts)/2, len(list))
+	}
+	out := make([]*table, len(list))
+	for i := range list {
+		out[i] = tableOf(t, list[i].sql, parts[2*i], parts[2*i+1])
+	}
+	return out
+}
+
+// tableOf reads what psql has printed: the columns, and the rows.
+func tableOf(t *testing.T, sql, desc, rows string) *table {
+	t.Helper()
+	for _, text := range []string{desc, rows} {
+		if m, failed := postgres.ErrorOf(text); failed {
+			return &table{err: m}
+		}
+	}
 	out := &table{}
 	for _, line := range strings.Split(strings.TrimRight(desc, "\n"+recordSep), recordSep) {
 		name, typ, _ := strings.Cut(line, unitSep)
 		out.cols = append(out.cols, column{name, weirType(strings.TrimSpace(typ))})
-	}
-	rows, err := pg.run(sql + ";")
-	if err != nil {
-		return &table{err: err.Error()}
 	}
 	if rows == "" {
 		return out
