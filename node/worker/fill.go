@@ -19,10 +19,10 @@ const (
 	// fillFirst is how many entries of a table are filled in before its tasks start. Small tables are whole then. The others
 	// are filled on all processors, for headStart before the tasks start and then beside them; what is not there yet they look up.
 	fillFirst = 4096
-	// headStart is how long the tasks wait for the filling at most. Until a table is filled, each row costs a look-up, ten times
-	// what it costs to fill a key in: tables of ten million keys are whole sooner when nothing else wants the processors, and
-	// so are the rows that wait read sooner. Not more: whoever waits for new rows of a still larger state would notice.
-	headStart = 8 * time.Second
+	// headStart is how long the tasks wait for the filling at most: tables are whole sooner when nothing else wants the
+	// processors, and until then each row costs a look-up, unless its key can begin as a partial. Not more: whoever waits for
+	// new rows would notice.
+	headStart = 2 * time.Second
 )
 
 // filling is a table that is being filled from its shard's base.
