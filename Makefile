@@ -15,14 +15,16 @@ KILLS     ?= 200
 # BALLAST is how many keys one more table has: 3,000,000 do not fit into 64MiB. The run fails when nothing was evicted.
 MEMORY ?= 0
 BALLAST ?= 0
+SCHEDULES ?= 200
 FUZZ_TIME ?= 60s
+SEEDS     ?= 20000
 
 # Written by people; the rest is generated.
 GO_FILES = find . -name '*.go' -not -path './.*' -not -name '*.pb.go' -not -name '*.pb.gw.go'
 # A checksum of the protos and of what is generated from them.
 PROTO_SUM = cat $$(find proto node/gateway -name '*.proto' -o -name '*.pb.go' -o -name '*.pb.gw.go' -o -name '*.swagger.json' | LC_ALL=C sort) | cksum
 
-.PHONY: build cluster proto proto-check check test lint fmt-check bench demo test-kill test-crash test-race fuzz tools clean
+.PHONY: build cluster proto proto-check check test lint fmt-check bench demo test-kill test-crash test-group test-race sim fuzz tools clean
 
 ## build: the one binary, in bin/weir
 build:
@@ -42,6 +44,10 @@ check: fmt-check proto-check lint test
 ## test: every package's tests
 test:
 	go test ./...
+
+## test-group: break groups of nodes in one process, and compare with a model
+test-group:
+	go test -count=1 -timeout 60m ./internal/grouptest -schedules $(SCHEDULES) -at-once 3
 
 test-race:
 	CGO_ENABLED=1 go test -race -short ./...
@@ -74,6 +80,10 @@ test-kill:
 ## test-crash: crash at every durable operation of a scripted life
 test-crash:
 	go test -count=1 -timeout 30m ./internal/crashtest -every 1 -v
+
+## sim: SEEDS lives of a simulated group, and that seeded defects are found; docs/reliability.md
+sim:
+	go test -count=1 -timeout 40m ./internal/sim -run 'TestSim$$|TestSeedsReplay|TestMutants' -seeds $(SEEDS) -v
 
 ## fuzz: every fuzz target for FUZZ_TIME
 fuzz:

@@ -82,8 +82,12 @@ func (l *Log) Pipeline(uid dataflow.PipelineUID) (PipelineStatus, bool) {
 	if p == nil {
 		return PipelineStatus{}, false
 	}
+	return p.status(), true
+}
+
+func (p *pipelineDeltas) status() PipelineStatus {
 	return PipelineStatus{
 		Incarnation: p.min, Base: p.base, Settled: p.settled, Unsettled: len(p.deltas),
 		Last: dataflow.DeltaRef{Incarnation: p.min, Seq: p.next - 1},
-	}, true
+	}
 }

@@ -175,9 +175,10 @@ func (l fsm) act(index dataflow.LogIndex, c command) error {
 }
 
 // tell passes a delta command on to the replica.
-func (l fsm) tell(index dataflow.LogIndex, c command) error {
+func (l fsm) tell(index dataflow.LogIndex, c command) error { return tell(l.cfg.Replica, index, c) }
+
+func tell(r Replica, index dataflow.LogIndex, c command) error {
 	var err error
-	r := l.cfg.Replica
 	switch c := c.(type) {
 	case *deltaChunk:
 		err = r.ApplyChunk(index, c.delta, c.chunk, c.data)

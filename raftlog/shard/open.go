@@ -122,21 +122,23 @@ func readSnapshot(r io.Reader) (*machine, int64, error) {
 }
 
 // refeed gives the replica what m's log has told it, as far as m still refers to it, in log order (P7).
-func (l *Log) refeed(m *machine) error {
+func (l *Log) refeed(m *machine) error { return refeed(m, l.cfg.Replica, l.cfg.Store.Entry) }
+
+func refeed(m *machine, r Replica, entry func(dataflow.LogIndex) ([]byte, error)) error {
 	for _, e := range m.past() {
 		c := e.c
 		if want, ok := c.(*deltaChunk); ok {
 			var err error
-			if c, err = l.readChunk(e.index, want, e.hash); err != nil {
+			if c, err = readChunk(entry, e.index, want, e.hash); err != nil {
 				return err
 			}
 		}
-		if err := (fsm{l}).tell(e.index, c); err != nil {
+		if err := tell(r, e.index, c); err != nil {
 			return err
 		}
 	}
 	for _, uid := range slices.Sorted(maps.Keys(m.droppedPipelines)) {
-		if err := (fsm{l}).tell(m.applied, &dropPipeline{pipeline: uid}); err != nil {
+		if err := tell(r, m.applied, &dropPipeline{pipeline: uid}); err != nil {
 			return err
 		}
 	}
@@ -144,8 +146,8 @@ func (l *Log) refeed(m *machine) error {
 }
 
 // readChunk reads a chunk back from the log.
-func (l *Log) readChunk(index dataflow.LogIndex, want *deltaChunk, hash uint64) (command, error) {
-	data, err := l.cfg.Store.Entry(index)
+func readChunk(entry func(dataflow.LogIndex) ([]byte, error), index dataflow.LogIndex, want *deltaChunk, hash uint64) (command, error) {
+	data, err := entry(index)
 	if errors.Is(err, logstore.ErrNotFound) {
 		return nil, dataflow.Errorf(dataflow.ReasonCorrupt, "chunk %d of delta %s, to which the newest snapshot refers, is missing: %w", want.chunk, want.delta, err)
 	}

@@ -120,18 +120,23 @@ func (l *Log) Submit(a Append) (*Pending, error) {
 }
 
 func (l *Log) appendCommand(a Append) (*appendRows, error) {
+	a.Now = l.now(a.Now)
+	return appendCommand(a, l.cfg.MaxKeys)
+}
+
+func appendCommand(a Append, maxKeys int) (*appendRows, error) {
 	if err := a.validate(); err != nil {
 		return nil, err
 	}
 	c := &appendRows{
-		stream: a.Stream, now: l.now(a.Now), count: a.Count, digest: a.Digest,
+		stream: a.Stream, now: a.Now, count: a.Count, digest: a.Digest,
 		producer: a.Producer, epoch: a.Epoch, first: a.First, rows: a.Rows,
 	}
 	if c.digest == 0 {
 		c.digest = dataflow.HashKey(a.Rows)
 	}
 	if a.IdempotencyKey != "" {
-		c.hasKey, c.key, c.limit = true, hashKey(a.Stream, a.IdempotencyKey), l.cfg.MaxKeys
+		c.hasKey, c.key, c.limit = true, hashKey(a.Stream, a.IdempotencyKey), maxKeys
 	}
 	return c, nil
 }
