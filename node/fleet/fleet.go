@@ -37,10 +37,11 @@ type Fleet struct {
 	mu  struct {
 		sync.Mutex
 		// Of this node as one that runs tasks.
-		term    uint64 // the newest of a coordinator that was here
+		term    uint64 // the newest of a coordinator that was here, or of this node's
 		session *session
 		// Of this node as the one that coordinates.
 		links map[string]*link // nil while it does not
+		leads uint64           // the term in which it does
 		steps map[dataflow.PipelineUID]func(coordinator.Event)
 		runs  map[dataflow.PipelineUID]placed
 		// Of this node as one that reads.
@@ -69,7 +70,7 @@ func New(cfg Config) *Fleet {
 func (f *Fleet) Coordinate(ctx context.Context, term uint64) error {
 	hello := &peerv1.Hello{Node: f.cfg.Node, Term: term}
 	f.mu.Lock()
-	f.mu.term = max(f.mu.term, term)
+	f.mu.term, f.mu.leads = max(f.mu.term, term), term
 	if f.mu.session != nil {
 		f.mu.session.end(dataflow.Errorf(dataflow.ReasonNotLeader, "node %s coordinates in term %d now", f.cfg.Node, term))
 	}
@@ -321,14 +322,19 @@ func (f *Fleet) Inject(uid dataflow.PipelineUID, inc dataflow.Incarnation, n dat
 				Pipeline: uint64(uid), Incarnation: uint64(inc), Checkpoint: uint64(n)}}})
 		}
 	}
-	f.cfg.Worker.Inject(uid, inc, n)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.mu.leads == f.mu.term { // else another coordinator's barriers follow those that are in
+		f.cfg.Worker.Inject(uid, inc, n)
+	}
 }
 
 // attachTime bounds how long a new coordinator waits for the nodes that run tasks. Why not longer: if one of them is gone,
 // its pipelines wait for as long.
 const attachTime = 2 * time.Second
 
-// Attach implements leader.Worker: an incarnation runs when it does on every node that owns shards in it.
+// Attach implements leader.Worker: an incarnation runs when it does on every node that owns shards in it. A barrier that the
+// coordinator before has put in at some nodes only is put in at the others: tasks that have it wait for it.
 func (f *Fleet) Attach(uid dataflow.PipelineUID, step func(coordinator.Event)) dataflow.Incarnation {
 	p := f.cfg.Meta.State().Pipelines[uid]
 	if p == nil {
@@ -340,9 +346,11 @@ func (f *Fleet) Attach(uid dataflow.PipelineUID, step func(coordinator.Event)) d
 	f.mu.runs[uid] = placed{p.Incarnation, others}
 	f.mu.Unlock()
 	all := true
-	if found := f.cfg.Worker.Attach(uid, step); here && found != p.Incarnation {
+	found, last := f.cfg.Worker.Attach(uid, step)
+	if here && found != p.Incarnation {
 		all = false
 	}
+	var mu sync.Mutex
 	ctx, cancel := context.WithTimeout(context.Background(), attachTime)
 	defer cancel()
 	var g errgroup.Group
@@ -356,6 +364,11 @@ func (f *Fleet) Attach(uid dataflow.PipelineUID, step func(coordinator.Event)) d
 			if err == nil && dataflow.Incarnation(d.Incarnation) != p.Incarnation {
 				err = worker.Stale(uid, p.Incarnation)
 			}
+			if err == nil {
+				mu.Lock()
+				last = max(last, dataflow.CheckpointID(d.Barrier))
+				mu.Unlock()
+			}
 			return err
 		})
 	}
@@ -365,6 +378,9 @@ func (f *Fleet) Attach(uid dataflow.PipelineUID, step func(coordinator.Event)) d
 	}
 	if !all {
 		return 0
+	}
+	if last > 0 {
+		f.Inject(uid, p.Incarnation, last)
 	}
 	return p.Incarnation
 }

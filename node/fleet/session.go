@@ -142,13 +142,16 @@ func (s *session) receive(ctx context.Context, stream grpc.BidiStreamingServer[p
 			s.mu.Unlock()
 			s.work.Go(func() {
 				w.Stop(uid, inc)
-				s.done(m.Call, 0, nil)
+				s.done(m.Call, nil)
 			})
 		case *peerv1.CoordinateRequest_Inject:
-			w.Inject(dataflow.PipelineUID(r.Inject.Pipeline), dataflow.Incarnation(r.Inject.Incarnation), dataflow.CheckpointID(r.Inject.Checkpoint))
+			s.f.injectFor(s, dataflow.PipelineUID(r.Inject.Pipeline), dataflow.Incarnation(r.Inject.Incarnation), dataflow.CheckpointID(r.Inject.Checkpoint))
 		case *peerv1.CoordinateRequest_Attach:
 			uid := dataflow.PipelineUID(r.Attach.Pipeline)
-			s.done(m.Call, w.Attach(uid, s.report(uid)), nil)
+			d := &peerv1.Done{Call: m.Call}
+			inc, n := w.Attach(uid, s.report(uid))
+			d.Incarnation, d.Barrier = uint64(inc), uint64(n)
+			s.out.post(&peerv1.CoordinateResponse{Response: &peerv1.CoordinateResponse_Done{Done: d}})
 		default:
 			return status.Errorf(codes.Unimplemented, "a request of a coordinator that this node does not know: %T", r)
 		}
@@ -164,9 +167,17 @@ func (s *session) report(uid dataflow.PipelineUID) func(coordinator.Event) {
 	}
 }
 
-func (s *session) done(call uint64, inc dataflow.Incarnation, err error) {
-	s.out.post(&peerv1.CoordinateResponse{Response: &peerv1.CoordinateResponse_Done{Done: &peerv1.Done{
-		Call: call, Incarnation: uint64(inc), Problem: encodeProblem(err)}}})
+func (s *session) done(call uint64, err error) {
+	s.out.post(&peerv1.CoordinateResponse{Response: &peerv1.CoordinateResponse_Done{Done: &peerv1.Done{Call: call, Problem: encodeProblem(err)}}})
+}
+
+// injectFor puts a barrier in for a coordinator, unless another one has come: its barriers follow those that were in then.
+func (f *Fleet) injectFor(s *session, uid dataflow.PipelineUID, inc dataflow.Incarnation, n dataflow.CheckpointID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.mu.session == s {
+		f.cfg.Worker.Inject(uid, inc, n)
+	}
 }
 
 // start starts tasks, as soon as this node's meta log has the incarnation (P4).
@@ -180,7 +191,7 @@ func (s *session) start(ctx context.Context, call uint64, uid dataflow.PipelineU
 	s.mu.Unlock()
 	s.work.Go(func() {
 		defer cancel()
-		s.done(call, 0, s.f.startHere(ctx, uid, inc, s.report(uid)))
+		s.done(call, s.f.startHere(ctx, uid, inc, s.report(uid)))
 	})
 }
 

@@ -69,6 +69,7 @@ func (w *Worker) trimSizes(ctx context.Context) {
 // trim drops rows of the streams that are past their retention or over their size and that no pipeline claims. Rows
 // claimed by a pipeline that lags behind by more than the grace go all the same: it fails with POSITIONS_EXPIRED.
 func (w *Worker) trim(ctx context.Context, st *meta.State, streams []*meta.Stream) {
+	checked := false // st has the claims of all that was deployed before
 	for _, stream := range streams {
 		claims := claimed(st, stream.ID)
 		var total int64
@@ -80,6 +81,17 @@ func (w *Worker) trim(ctx context.Context, st *meta.State, streams []*meta.Strea
 			to, why := trimTo(stream, s.Log, claims[s.ID], total, time.Now())
 			if why == 0 || !s.Log.IsLeader() {
 				continue
+			}
+			if !checked {
+				// A pipeline that this node has not heard of yet may need rows.
+				now, err := w.cfg.Meta.Current(ctx)
+				if err != nil {
+					return
+				}
+				st, checked, claims = now, true, claimed(now, stream.ID)
+				if to, why = trimTo(stream, s.Log, claims[s.ID], total, time.Now()); why == 0 {
+					continue
+				}
 			}
 			w.publisher.attempt(ctx, "trim stream", s, uint64(stream.ID), func(ctx context.Context) error {
 				w.cfg.Phases.Enter(phase.Trim)

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -93,6 +94,8 @@ type Running struct {
 	led         []*Shard // whose tasks run here
 	fillers     fillers
 	watch       sync.WaitGroup                             // ends with Run
+	injecting   sync.Mutex                                 // held while a barrier is put in
+	injected    atomic.Uint64                              // the last one
 	end         func(dataflow.StreamShard) dataflow.Offset // where the rows end that the tasks read
 }
 
@@ -411,17 +414,17 @@ func (w *Worker) report(uid dataflow.PipelineUID, ev coordinator.Event) {
 	}
 }
 
-// Attach lets step take the reports of the pipeline's tasks from now on, and returns the incarnation whose tasks all run;
-// 0 = none, or they were started with another on_error than the pipeline has now.
-func (w *Worker) Attach(uid dataflow.PipelineUID, step func(coordinator.Event)) dataflow.Incarnation {
+// Attach lets step take the reports of the pipeline's tasks from now on, and returns the incarnation whose tasks all run, with
+// the last barrier that was put in; 0 = none, or they were started with another on_error than the pipeline has now.
+func (w *Worker) Attach(uid dataflow.PipelineUID, step func(coordinator.Event)) (dataflow.Incarnation, dataflow.CheckpointID) {
 	w.mu.Lock()
 	w.mu.steps[uid] = step
 	w.mu.Unlock()
 	r, p := w.Live(uid), w.cfg.Meta.State().Pipelines[uid]
 	if r == nil || p == nil || p.Options.OnError != r.onError || !r.leads() {
-		return 0
+		return 0, 0
 	}
-	return r.Incarnation
+	return r.Incarnation, dataflow.CheckpointID(r.injected.Load())
 }
 
 // register makes a run the pipeline's, unless it has been told to stop or overtaken while it was being started.
@@ -549,6 +552,16 @@ func (w *Worker) forget(st *meta.State) {
 // Inject puts barrier n into the sources of the incarnation, if it runs here.
 func (w *Worker) Inject(uid dataflow.PipelineUID, inc dataflow.Incarnation, n dataflow.CheckpointID) {
 	if r := w.Live(uid); r != nil && r.Incarnation == inc {
+		r.inject(n)
+	}
+}
+
+// inject puts barrier n in, unless a later one is in.
+func (r *Running) inject(n dataflow.CheckpointID) {
+	r.injecting.Lock()
+	defer r.injecting.Unlock()
+	if uint64(n) > r.injected.Load() {
+		r.injected.Store(uint64(n))
 		r.Run.Inject(n)
 	}
 }

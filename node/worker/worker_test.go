@@ -176,12 +176,12 @@ func TestAFailedRowIsReportedAsPermanent(t *testing.T) {
 func TestReportsGoToWhoAttachedLast(t *testing.T) {
 	h := open(t)
 	p := h.deploy("p")
-	if got := h.worker.Attach(p.UID, func(coordinator.Event) {}); got != 0 {
+	if got, _ := h.worker.Attach(p.UID, func(coordinator.Event) {}); got != 0 {
 		t.Errorf("i%d runs", got)
 	}
 	h.must(h.start(p))
 	taken := make(chan coordinator.Event, shards)
-	if got := h.worker.Attach(p.UID, func(ev coordinator.Event) { taken <- ev }); got != 1 {
+	if got, _ := h.worker.Attach(p.UID, func(ev coordinator.Event) { taken <- ev }); got != 1 {
 		t.Errorf("i%d runs", got)
 	}
 	h.worker.Inject(p.UID, 1, 1)
@@ -208,7 +208,7 @@ func TestTasksWithAnotherOnErrorAreNotTakenOver(t *testing.T) {
 	}{{"fail", 1}, {"skip", 0}, {"fail", 1}} {
 		_, err := h.meta.SetOptions(t.Context(), p.UID, []dataflow.Option{{Name: "on_error", Value: c.onError}})
 		h.must(err)
-		if got := h.worker.Attach(p.UID, func(coordinator.Event) {}); got != c.want {
+		if got, _ := h.worker.Attach(p.UID, func(coordinator.Event) {}); got != c.want {
 			t.Errorf("on_error = %s: i%d runs, want i%d", c.onError, got, c.want)
 		}
 	}

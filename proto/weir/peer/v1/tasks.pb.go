@@ -605,8 +605,9 @@ type Done struct {
 	Call  uint64                 `protobuf:"varint,1,opt,name=call,proto3" json:"call,omitempty"`
 	// Why it failed; unset when it did not.
 	Problem *Problem `protobuf:"bytes,2,opt,name=problem,proto3" json:"problem,omitempty"`
-	// Of an attach: the incarnation that runs; 0 = none.
+	// Of an attach: the incarnation that runs, 0 = none, and the last barrier that was put into its sources here.
 	Incarnation   uint64 `protobuf:"varint,3,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Barrier       uint64 `protobuf:"varint,4,opt,name=barrier,proto3" json:"barrier,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -658,6 +659,13 @@ func (x *Done) GetProblem() *Problem {
 func (x *Done) GetIncarnation() uint64 {
 	if x != nil {
 		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *Done) GetBarrier() uint64 {
+	if x != nil {
+		return x.Barrier
 	}
 	return 0
 }
@@ -1807,11 +1815,12 @@ const file_weir_peer_v1_tasks_proto_rawDesc = "" +
 	"\x06failed\x18\x03 \x01(\v2\x14.weir.peer.v1.FailedH\x00R\x06failed\x12(\n" +
 	"\x04pong\x18\x04 \x01(\v2\x12.weir.peer.v1.PongH\x00R\x04pongB\n" +
 	"\n" +
-	"\bresponse\"m\n" +
+	"\bresponse\"\x87\x01\n" +
 	"\x04Done\x12\x12\n" +
 	"\x04call\x18\x01 \x01(\x04R\x04call\x12/\n" +
 	"\aproblem\x18\x02 \x01(\v2\x15.weir.peer.v1.ProblemR\aproblem\x12 \n" +
-	"\vincarnation\x18\x03 \x01(\x04R\vincarnation\";\n" +
+	"\vincarnation\x18\x03 \x01(\x04R\vincarnation\x12\x18\n" +
+	"\abarrier\x18\x04 \x01(\x04R\abarrier\";\n" +
 	"\aProblem\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\"\x89\x02\n" +
