@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"hash/crc32"
 	"math"
+	"slices"
 
 	"github.com/weirdb/weir/dataflow"
 )
@@ -67,8 +68,9 @@ func appendColumn(dst []byte, v *Vector, n int) []byte {
 	}
 	switch v.Type.Form() {
 	case dataflow.FormFloat:
-		for _, f := range v.Floats[:n] {
-			dst = binary.LittleEndian.AppendUint64(dst, math.Float64bits(f))
+		dst, out := extend(dst, 8*n)
+		for i, f := range v.Floats[:n] {
+			binary.LittleEndian.PutUint64(out[8*i:], math.Float64bits(f))
 		}
 		return dst
 	case dataflow.FormDecimal:
@@ -85,14 +87,12 @@ func appendColumn(dst []byte, v *Vector, n int) []byte {
 		dst = binary.AppendUvarint(dst, uint64(elems.Len()))
 		return appendColumn(dst, elems, elems.Len())
 	case dataflow.FormInterval:
-		dst = appendInts(dst, n, func(i int) int64 { return int64(v.Ivls[i].Months) })
-		dst = appendInts(dst, n, func(i int) int64 { return int64(v.Ivls[i].Days) })
-		return appendInts(dst, n, func(i int) int64 { return v.Ivls[i].Micros })
+		return appendIntervals(dst, v.Ivls[:n])
 	}
 	if v.Type == dataflow.TypeBool {
 		return appendBits(dst, n, func(i int) bool { return v.Ints[i] != 0 })
 	}
-	return appendInts(dst, n, func(i int) int64 { return v.Ints[i] })
+	return appendInts(dst, v.Ints[:n])
 }
 
 func appendBits(dst []byte, n int, bit func(int) bool) []byte {
@@ -106,38 +106,85 @@ func appendBits(dst []byte, n int, bit func(int) bool) []byte {
 	return dst
 }
 
-func appendLengths(dst []byte, offs []uint32) []byte {
-	return appendInts(dst, len(offs)-1, func(i int) int64 { return int64(offs[i+1] - offs[i]) })
+// extend returns dst with n more bytes, and these.
+func extend(dst []byte, n int) (all, more []byte) {
+	at := len(dst)
+	all = slices.Grow(dst, n)[:at+n]
+	return all, all[at:]
 }
 
-func appendInts(dst []byte, n int, at func(int) int64) []byte {
+// appendInts appends integers.
+func appendInts(dst []byte, vals []int64) []byte {
+	if len(vals) == 0 {
+		return append(dst, 0, 0)
+	}
+	dst, lo, width := appendBase(dst, slices.Min(vals), slices.Max(vals))
+	return appendDistances(dst, vals, lo, width)
+}
+
+// appendLengths appends the distances between neighbours of offs as integers.
+func appendLengths(dst []byte, offs []uint32) []byte {
+	n := len(offs) - 1
 	if n == 0 {
 		return append(dst, 0, 0)
 	}
-	lo, hi := at(0), at(0)
-	for i := 1; i < n; i++ {
-		v := at(i)
-		lo, hi = min(lo, v), max(hi, v)
+	lo, hi := uint32(math.MaxUint32), uint32(0)
+	for i := range n {
+		l := offs[i+1] - offs[i]
+		lo, hi = min(lo, l), max(hi, l)
 	}
-	dst = binary.AppendVarint(dst, lo)
-	width := widthOf(uint64(hi) - uint64(lo))
-	dst = append(dst, byte(width))
+	dst, base, width := appendBase(dst, int64(lo), int64(hi))
+	var part [256]int64 // lengths are computed twice rather than kept
+	for from := 0; from < n; {
+		k := min(n-from, len(part))
+		for i := range k {
+			part[i] = int64(offs[from+i+1] - offs[from+i])
+		}
+		dst, from = appendDistances(dst, part[:k], base, width), from+k
+	}
+	return dst
+}
+
+func appendIntervals(dst []byte, ivls []dataflow.Interval) []byte {
+	vals := make([]int64, len(ivls))
+	for i := range ivls {
+		vals[i] = int64(ivls[i].Months)
+	}
+	dst = appendInts(dst, vals)
+	for i := range ivls {
+		vals[i] = int64(ivls[i].Days)
+	}
+	dst = appendInts(dst, vals)
+	for i := range ivls {
+		vals[i] = ivls[i].Micros
+	}
+	return appendInts(dst, vals)
+}
+
+// appendBase appends what comes before the distances of integers between lo and hi.
+func appendBase(dst []byte, lo, hi int64) (_ []byte, base int64, width int) {
+	width = widthOf(uint64(hi) - uint64(lo))
+	return append(binary.AppendVarint(dst, lo), byte(width)), lo, width
+}
+
+func appendDistances(dst []byte, vals []int64, lo int64, width int) []byte {
+	dst, out := extend(dst, width*len(vals))
 	switch width {
 	case 1:
-		for i := range n {
-			dst = append(dst, byte(at(i)-lo))
+		for i, v := range vals {
+			out[i] = byte(v - lo)
 		}
 	case 2:
-		for i := range n {
-			dst = binary.LittleEndian.AppendUint16(dst, uint16(at(i)-lo))
+		for i, v := range vals {
+			binary.LittleEndian.PutUint16(out[2*i:], uint16(v-lo))
 		}
 	case 4:
-		for i := range n {
-			dst = binary.LittleEndian.AppendUint32(dst, uint32(at(i)-lo))
+		for i, v := range vals {
+			binary.LittleEndian.PutUint32(out[4*i:], uint32(v-lo))
 		}
 	case 8:
-		for i := range n {
-			dst = binary.LittleEndian.AppendUint64(dst, uint64(at(i)-lo))
+		for i, v := range vals {
+			binary.LittleEndian.PutUint64(out[8*i:], uint64(v-lo))
 		}
 	}
 	return dst
