@@ -65,6 +65,8 @@ func (c *certificate) get() (*tls.Certificate, error) {
 		var pair tls.Certificate
 		if pair, err = tls.LoadX509KeyPair(c.cert, c.key); err == nil {
 			c.pair, c.read = &pair, info.ModTime()
+		} else {
+			err = fmt.Errorf("the certificate %s with the key %s: %w", c.cert, c.key, err)
 		}
 	}
 	if c.pair == nil {
