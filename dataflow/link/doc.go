@@ -18,6 +18,9 @@
 //	    out. There is no reconnecting within a run: the next incarnation starts from the committed base (T4).
 //	L5  Until both have agreed, nothing is lost by a broken connection: the dialer tries again. The acceptor takes a stream for
 //	    connected only when the dialer has said so.
+//	L6  The memory of a stream is bounded by bytes too. A sender waits while more than 4 MiB are queued for the stream: that
+//	    depends on the network and on no receiver (L1), and ends with the sender's context. A receiver holds at most the
+//	    edge's credits of messages, which exchange.Split keeps near 1 MiB unless a single row is larger.
 //
 // A node that sends nothing for Config.Silence is taken for lost; what has nothing to send says so every Config.Ping.
 //

@@ -69,13 +69,15 @@ func (l *Links) Out(id exchange.EdgeID, schema dataflow.Schema) (exchange.Sender
 	return e, nil
 }
 
-// In lets an edge that comes from a shard of another node deliver to an edge of an inbox.
-func (l *Links) In(id exchange.EdgeID, schema dataflow.Schema, to *exchange.Edge) error {
+// In lets an edge that comes from a shard of another node deliver to an edge of an inbox. check, if not nil, says whether the
+// receiver can deal with a message that is well-formed; the goroutine that reads the stream calls it. What it refuses ends the
+// run, as any message that breaks the rules does (L2).
+func (l *Links) In(id exchange.EdgeID, schema dataflow.Schema, to *exchange.Edge, check func(exchange.Message) error) error {
 	p := l.pairs[l.owner(id.From)]
 	if p == nil || l.owner(id.To) != l.hub.cfg.Node || p.in[id] != nil {
 		return dataflow.Errorf(dataflow.ReasonInternal, "no edge leads to node %s by %s", l.hub.cfg.Node, id)
 	}
-	e := &inEdge{id: id, schema: schema, to: to}
+	e := &inEdge{id: id, schema: schema, to: to, check: check}
 	p.in[id] = e
 	to.OnRelease(func() { p.release(e) })
 	return nil
@@ -141,15 +143,18 @@ func (e *outEdge) send(ctx context.Context, m exchange.Message) error {
 			return ctx.Err()
 		}
 	}
-	e.sent++
 	f, _ := e.pair.links.frames.Get().(*frame)
 	f.b = appendEdge(beginFrame(f.b[:0], frameMessage), e.id)
 	var err error
-	if f.b, err = exchange.AppendMessage(appendUvarint(f.b, e.sent), e.schema, m); err != nil {
+	if f.b, err = exchange.AppendMessage(appendUvarint(f.b, e.sent+1), e.schema, m); err != nil {
 		return fmt.Errorf("send by %s to node %s: %w", e.id, e.pair.peer, err)
 	}
 	f.b = endFrame(f.b, 0)
-	e.pair.push(f)
+	if err := e.pair.push(ctx, f); err != nil {
+		e.credits <- struct{}{} // the one that was taken above
+		return err
+	}
+	e.sent++
 	return nil
 }
 
@@ -170,6 +175,7 @@ type inEdge struct {
 	id     exchange.EdgeID
 	schema dataflow.Schema
 	to     *exchange.Edge
+	check  func(exchange.Message) error
 	last   uint64 // number of the last message; of the reader
 	due    uint64 // credits to be sent; guarded by the pair's lock
 }
@@ -181,6 +187,9 @@ func (e *inEdge) arrived(number uint64, data []byte) error {
 	}
 	e.last = number
 	m, err := exchange.DecodeMessage(e.schema, data)
+	if err == nil && e.check != nil {
+		err = e.check(m)
+	}
 	if err != nil {
 		return fmt.Errorf("message %d by %s: %w", number, e.id, err)
 	}

@@ -27,9 +27,11 @@ type pair struct {
 
 	mu struct {
 		sync.Mutex
-		queue   []*frame  // to be written; each holds a credit, which bounds them
-		credits []*inEdge // edges with credits to be sent
-		taken   bool      // a connection has been accepted, or the run has ended
+		queue   []*frame      // to be written; each holds a credit, which bounds their number (L6 bounds their bytes)
+		bytes   int           // of queue
+		room    chan struct{} // closed when the queue is taken; nil = nobody waits
+		credits []*inEdge     // edges with credits to be sent
+		taken   bool          // a connection has been accepted, or the run has ended
 	}
 }
 
@@ -62,12 +64,31 @@ func (p *pair) end() {
 	close(p.over)
 }
 
-// push queues a frame for the writer.
-func (p *pair) push(f *frame) {
-	p.mu.Lock()
-	p.mu.queue = append(p.mu.queue, f)
-	p.mu.Unlock()
-	p.notify()
+// maxQueued bounds the bytes that wait to be written (L6). Not smaller: while one queue is being written the next fills, and the
+// connection should not run dry meanwhile. Not larger: a barrier is written after what is queued before it.
+const maxQueued = 4 << 20
+
+// push queues a frame for the writer once there is room. It returns ctx's error, and has queued nothing, when ctx ends first.
+func (p *pair) push(ctx context.Context, f *frame) error {
+	for {
+		p.mu.Lock()
+		if len(p.mu.queue) == 0 || p.mu.bytes+len(f.b) <= maxQueued {
+			p.mu.queue, p.mu.bytes = append(p.mu.queue, f), p.mu.bytes+len(f.b)
+			p.mu.Unlock()
+			p.notify()
+			return nil
+		}
+		if p.mu.room == nil {
+			p.mu.room = make(chan struct{})
+		}
+		room := p.mu.room
+		p.mu.Unlock()
+		select {
+		case <-room:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // release queues a credit of an edge for the writer.
@@ -103,7 +124,11 @@ func (p *pair) take(head []byte, empty []*frame) ([]byte, []*frame) {
 		head = endFrame(head, at)
 	}
 	queue := p.mu.queue
-	p.mu.queue = empty
+	p.mu.queue, p.mu.bytes = empty, 0
+	if p.mu.room != nil {
+		close(p.mu.room)
+		p.mu.room = nil
+	}
 	return head, queue
 }
 
@@ -340,28 +365,34 @@ func (c *timed) hurry() {
 	_ = c.SetDeadline(c.mu.last) // a closed connection fails at the next use
 }
 
-// extend sets one of the deadlines. The lock is held meanwhile so that it does not undo what hurry has set.
-func (c *timed) extend(set func(time.Time) error) error {
+// extend sets one of the deadlines; on a closed connection that fails, and so does the use that follows, which says more. The
+// lock is held meanwhile so that it does not undo what hurry has set.
+func (c *timed) extend(set func(time.Time) error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.mu.last.IsZero() {
-		return set(time.Now().Add(c.silence))
+	until := c.mu.last
+	if until.IsZero() {
+		until = time.Now().Add(c.silence)
 	}
-	return set(c.mu.last)
+	_ = set(until)
 }
 
 func (c *timed) Read(b []byte) (int, error) {
-	if err := c.extend(c.SetReadDeadline); err != nil {
-		return 0, err
-	}
+	c.extend(c.SetReadDeadline)
 	return c.Conn.Read(b)
 }
 
-func (c *timed) Write(b []byte) (int, error) {
-	if err := c.extend(c.SetWriteDeadline); err != nil {
-		return 0, err
+// writeBytes is how much is written under one deadline: the peer has Config.Silence to take it. A row may take megabytes.
+const writeBytes = 256 << 10
+
+func (c *timed) Write(b []byte) (n int, err error) {
+	for {
+		c.extend(c.SetWriteDeadline)
+		k, err := c.Conn.Write(b[n:min(len(b), n+writeBytes)])
+		if n += k; err != nil || n == len(b) {
+			return n, err
+		}
 	}
-	return c.Conn.Write(b)
 }
 
 var _ io.ReadWriter = (*timed)(nil)

@@ -79,7 +79,7 @@ func (r *Run) connect(st *plan.Stage, in int, shard dataflow.ShardID, tasks map[
 		if out[s], err = r.cfg.Links.Out(exchange.EdgeID{Stage: st.ID, Input: in, From: shard, To: other}, schema); err != nil {
 			return nil, err
 		}
-		if err := r.cfg.Links.In(exchange.EdgeID{Stage: st.ID, Input: in, From: other, To: shard}, schema, edge(tasks[shard], other)); err != nil {
+		if err := r.cfg.Links.In(exchange.EdgeID{Stage: st.ID, Input: in, From: other, To: shard}, schema, edge(tasks[shard], other), tasks[shard].check); err != nil {
 			return nil, err
 		}
 	}

@@ -38,7 +38,7 @@ type Links interface {
 	// Out returns the sender of an edge that leads to a shard of another node. Rows on it have the columns of schema.
 	Out(id exchange.EdgeID, schema dataflow.Schema) (exchange.Sender, error)
 	// In lets an edge that comes from a shard of another node deliver to an edge of an inbox of this node.
-	In(id exchange.EdgeID, schema dataflow.Schema, to *exchange.Edge) error
+	In(id exchange.EdgeID, schema dataflow.Schema, to *exchange.Edge, check func(exchange.Message) error) error
 	// Run connects the nodes, calls linked once that is done, and carries messages until ctx ends or a node is lost, which ends
 	// the run (T4). It is called once, after all edges are known. What is sent before it has connected waits.
 	Run(ctx context.Context, linked func()) error
