@@ -298,7 +298,7 @@ func (f *windowRun) nth(from, to int) error {
 	}
 	end := from // of the peers, without a frame
 	for at := from; at < to; at++ {
-		lo, hi := from, to
+		lo, hi := from, end
 		if fr != nil {
 			lo, hi = fr.of(at)
 		} else {

@@ -160,8 +160,7 @@ type nopStore struct{ Store }
 // base is a member as it is before an install, what it is made of, and what both read.
 type base struct {
 	mem      *vfs.MemFS // its disk
-	pipes    []*trioPipeline
-	old, new string // dumps
+	old, new string     // dumps
 	c        *trio
 	x        *Lease
 }
