@@ -110,7 +110,7 @@ func (c *trio) start(i int) {
 		Shard: trioShard, Store: g, Replica: n.replica, SnapshotBytes: -1, CacheBytes: -1, Logger: discard(),
 		Raft: raftlog.Config{
 			NodeID: members[i].ID, Members: members, Transport: n.trans, FS: n.fs, Dir: trioDir, TrailingBytes: 128 << 10,
-			ElectionTimeout: 200 * time.Millisecond,
+			ElectionTimeout: time.Second,
 		},
 	})
 	c.must(err)
