@@ -18,9 +18,10 @@ func addTuning(f *pflag.FlagSet, t *node.Tuning, phaseFile *string) {
 	f.Var((*byteSize)(&t.SnapshotBytes), "snapshot-bytes", "bytes of commands between two snapshots of a log")
 	f.Var((*byteSize)(&t.TrailingBytes), "trailing-bytes", "bytes of commands that stay behind a snapshot")
 	f.Var((*byteSize)(&t.SegmentBytes), "segment-bytes", "size of the log's segment files")
+	f.DurationVar(&t.QueryTime, "query-time", 0, "bound of the reading of one query")
 	f.DurationVar(&t.ElectionTimeout, "election-timeout", 0, "how long a log's members wait for their leader")
 	for _, name := range []string{
-		"phase-file", "merge-layers", "merge-bytes", "merge-age", "merge-every", "retention-every", "snapshot-bytes", "trailing-bytes", "segment-bytes", "election-timeout",
+		"phase-file", "merge-layers", "merge-bytes", "merge-age", "merge-every", "retention-every", "snapshot-bytes", "trailing-bytes", "segment-bytes", "election-timeout", "query-time",
 	} {
 		f.Lookup(name).Hidden = true
 	}

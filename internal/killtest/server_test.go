@@ -110,7 +110,8 @@ func (s *server) start() error {
 	}
 	fmt.Fprintf(s.log, "---- life %d\n", s.lives)
 	cmd := exec.Command(s.bin, "server", "--data-dir", filepath.Join(s.dir, "data"), "--grpc-addr", s.grpc, "--http-addr", s.http,
-		"--shards", fmt.Sprint(s.shards), "--memory", *memory)
+		"--shards", fmt.Sprint(s.shards), "--memory", *memory,
+		"--query-time", "1m") // the ballast is counted in one query, on whatever machine
 	// Small bounds, so that merges, snapshots and the reuse of segment files fall between two kills.
 	cmd.Env = append(os.Environ(),
 		"WEIR_SERVER_PHASE_FILE="+s.phaseFile(),
