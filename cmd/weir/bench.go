@@ -35,9 +35,10 @@ checks the result against what was sent, and prints nothing but an error when th
   live       time from acknowledgement to a live read that shows the row
   recover    time after kill -9 until the node answers, shows new rows and has caught up
   ysb        the Yahoo streaming benchmark: views of ads per campaign and window, read while they are counted
+  group      three nodes: replicated ingest, what a node's death costs, reads of followers
 
 Figures are medians with the least and the greatest measurement; docs/benchmarks.md says what each means. PROFILE=DIR
-writes CPU and allocation profiles there. all takes about five minutes, --quick less than one.`,
+writes CPU and allocation profiles there. all takes about seven minutes, --quick less than one.`,
 		Example: `  weir bench all
   weir bench engine get -o json
   PROFILE=/tmp/profiles weir bench ingest`,
@@ -47,6 +48,7 @@ writes CPU and allocation profiles there. all takes about five minutes, --quick 
 	cmd.Flags().BoolVar(&cfg.Quick, "quick", false, "small and short: shows that it works, not how fast it is")
 	cmd.Flags().BoolVar(&cfg.Large, "large", false, "add cases of 10 and 20 million keys, which need some 10 GB of memory")
 	cmd.Flags().StringVar(&cfg.Redis, "redis", "", "address of a Redis server to compare resp with, and to which a case of ysb copies its results")
+	cmd.Flags().StringVar(&cfg.NATS, "nats", "", "address of one of three NATS servers with JetStream to compare the group's ingest with")
 	cmd.Flags().StringVar(&cfg.Dir, "dir", "", "where to make data directories, on the disk to be measured (default: the system's temporary directory)")
 	choose(cmd, &output, "output", "o", "table", "how to print", "table", "json")
 	cmd.AddCommand(c.benchNodeCommand())
@@ -126,6 +128,9 @@ func (c *cli) benchNodeCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "node", Short: "Run a node for a benchmark", Hidden: true}
 	cmd.Flags().StringVar(&f.DataDir, "data-dir", "", "")
 	cmd.Flags().StringVar(&f.GRPCAddr, "grpc-addr", "", "")
+	cmd.Flags().StringVar(&f.NodeID, "node-id", "", "")
+	cmd.Flags().StringVar(&f.PeerAddr, "peer-addr", "", "")
+	cmd.Flags().StringVar(&f.Join, "join", "", "")
 	cmd.Flags().Int64Var(&f.Memory, "memory", 0, "")
 	cmd.Flags().StringVar(&f.Profile, "profile", "", "")
 	cmd.Flags().StringVar(&f.ProfileName, "profile-name", "", "")

@@ -8,7 +8,7 @@ import (
 )
 
 // Names of the benchmarks, in the order in which Run takes them.
-var names = [...]string{"engine", "ingest", "get", "resp", "freshness", "live", "recover", "ysb"}
+var names = [...]string{"engine", "ingest", "get", "resp", "freshness", "live", "recover", "ysb", "group"}
 
 // Names returns the names of all benchmarks.
 func Names() []string { return slices.Clone(names[:]) }
@@ -21,11 +21,14 @@ type Config struct {
 	Case string
 	// Quick runs everything small and short: it shows that the benchmarks work, not how fast Weir is.
 	Quick bool
-	// Large adds engine cases with 20 million keys, which need some 10 GB of memory.
+	// Large adds engine cases with 20 million keys, which need some 10 GB of memory, and recoveries with 10 million.
 	Large bool
 	// Redis is the address of a Redis server that resp is compared with, and that a case of ysb copies its results to; "" =
 	// neither is done.
 	Redis string
+	// NATS is the address of a NATS server with JetStream, one of a cluster of three or more, that the group's ingest is
+	// compared with; "" = it is not.
+	NATS string
 	// Dir is where data directories are made; they are removed afterwards. Empty = the system's directory for temporary
 	// files. It should be on the disk that is to be measured.
 	Dir string
@@ -72,6 +75,8 @@ type sizes struct {
 	keys    uint64        // of the tables that are read
 	recover []uint64      // keys of the recover cases
 	engine  []uint64      // keys of the engine cases
+	group   []uint64      // keys of the group's cases
+	kills   int           // per case of the group
 	// campaigns of the ysb cases
 	campaigns []uint64
 }
@@ -84,18 +89,19 @@ func (c *Config) sizes() sizes {
 		return sizes{
 			window: 300 * time.Millisecond, windows: 1, settle: 200 * time.Millisecond, keys: 20_000,
 			recover: []uint64{20_000}, engine: []uint64{1000, 50_000},
-			campaigns: []uint64{100},
+			campaigns: []uint64{100}, group: []uint64{20_000}, kills: 1,
 		}
 	}
 	s := sizes{
 		// A window holds one checkpoint of the default interval; three show the spread.
 		window: time.Second, windows: 3, settle: time.Second, keys: 1_000_000,
 		recover: []uint64{100_000, 1_000_000}, engine: []uint64{1000, 1_000_000},
-		campaigns: []uint64{100, 1_000_000},
+		campaigns: []uint64{100, 1_000_000}, group: []uint64{100_000}, kills: 3,
 	}
 	if c.Large {
 		s.engine = append(s.engine, largeKeys)
 		s.recover = append(s.recover, 10_000_000)
+		s.group = append(s.group, 10_000_000)
 	}
 	return s
 }

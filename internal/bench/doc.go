@@ -13,6 +13,7 @@
 //	freshness  age of the committed view under ingest
 //	live       time from an append's acknowledgement until a live read shows the row
 //	recover    time until a node that was killed answers, shows new rows and has caught up
+//	group      three nodes of one group, each in a process: replicated ingest, what a node's death costs, reads of followers
 //
 // # Rules
 //

@@ -10,7 +10,6 @@ import (
 
 	weir "github.com/weirdb/weir/clients/go"
 	"github.com/weirdb/weir/internal/pause"
-	"github.com/weirdb/weir/internal/vfs"
 )
 
 // ingestSQL adds all rows up, which costs next to nothing once the rows are in the log.
@@ -101,7 +100,7 @@ func (r *runner) ingestRates(ctx context.Context, s *session, f *figures) error 
 			clientCPU = append(clientCPU, (cpuTime(os.Getpid())-client).Seconds()/millions)
 		}
 		r.progress("ingest: plain file")
-		plain, err := plainRate(r.dataDir(), int64(rate*rowBytes*r.size.window.Seconds()))
+		plain, err := plainRate(r.dataDir(), 1, int64(rate*rowBytes*r.size.window.Seconds()))
 		if err != nil {
 			return err
 		}
@@ -126,36 +125,6 @@ func (r *runner) ingestRates(ctx context.Context, s *session, f *figures) error 
 	}
 	f.addLatency("ack_at_half_load", runs...)
 	return nil
-}
-
-// plainChunk is what the plain file takes before each sync: so much that the disk's speed counts and not its latency. A
-// smaller one would be an easier partner.
-const plainChunk = 1 << 20
-
-// plainRate appends bytes to a file, with fdatasync after every chunk, and returns the bytes per second.
-func plainRate(path string, bytes int64) (rate float64, err error) {
-	file, err := vfs.Default.Create(path, vfs.WriteCategoryUnspecified)
-	if err != nil {
-		return 0, fmt.Errorf("make a plain file: %w", err)
-	}
-	defer func() { err = errors.Join(err, file.Close(), vfs.Default.Remove(path)) }()
-	chunk := make([]byte, plainChunk)
-	random := xorshift(1)
-	for i := range chunk {
-		chunk[i] = byte(random.next())
-	}
-	began, wrote := time.Now(), int64(0)
-	for wrote < max(bytes, plainChunk) {
-		n, err := file.Write(chunk)
-		if err == nil {
-			err = file.SyncData()
-		}
-		if err != nil {
-			return 0, fmt.Errorf("append to a plain file: %w", err)
-		}
-		wrote += int64(n)
-	}
-	return float64(wrote) / time.Since(began).Seconds(), nil
 }
 
 // acknowledgements sends rate rows per second for a time and returns how long after they were due the rows of each tick

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os/exec"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weirdb/weir/node"
@@ -19,6 +20,9 @@ import (
 type NodeFlags struct {
 	DataDir  string
 	GRPCAddr string // where to listen; port 0 = any
+	// NodeID, PeerAddr and Join (addresses, with commas between) make the node one of the group that all of Join found; ""
+	// = a group of its own.
+	NodeID, PeerAddr, Join string
 	// Memory is the budget of the live tables; 0 = the node's default.
 	Memory int64
 	// Profile and ProfileName say where profiles go; no directory, no profiles.
@@ -27,7 +31,7 @@ type NodeFlags struct {
 
 // args returns the flags as RunNode's caller reads them.
 func (f NodeFlags) args() []string {
-	return []string{"--data-dir", f.DataDir, "--grpc-addr", f.GRPCAddr, "--memory", strconv.FormatInt(f.Memory, 10), "--profile", f.Profile, "--profile-name", f.ProfileName}
+	return []string{"--data-dir", f.DataDir, "--grpc-addr", f.GRPCAddr, "--node-id", f.NodeID, "--peer-addr", f.PeerAddr, "--join", f.Join, "--memory", strconv.FormatInt(f.Memory, 10), "--profile", f.Profile, "--profile-name", f.ProfileName}
 }
 
 // ready is the line that a node prints when it answers.
@@ -46,7 +50,12 @@ func RunNode(ctx context.Context, f NodeFlags, stdin io.Reader, stdout, stderr i
 	defer func() { err = errors.Join(err, stop()) }()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	var join []string
+	if f.Join != "" {
+		join = strings.Split(f.Join, ",")
+	}
 	n, err := node.Open(ctx, node.Config{
+		NodeID: f.NodeID, PeerAddr: f.PeerAddr, Join: join, BootstrapExpect: len(join),
 		DataDir: f.DataDir, GRPCAddr: f.GRPCAddr, HTTPAddr: "127.0.0.1:0", RESPAddr: "127.0.0.1:0", MemoryBytes: f.Memory,
 		Tuning: node.Tuning{QueryTime: checkTimeout}, // the check reads all keys
 		Logger: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelError})),

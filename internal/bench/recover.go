@@ -96,20 +96,7 @@ func (s *session) killAndWatch(ctx context.Context) (t recovered, err error) {
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
 	watch := &session{client: c}
-	until := func(is func() (bool, error)) (time.Duration, error) {
-		for {
-			ok, err := is()
-			switch {
-			case err != nil && (Void(err) || ctx.Err() != nil):
-				return 0, err
-			case err == nil && ok: // other errors are what a node that recovers answers
-				return time.Since(killed), nil
-			}
-			if err := pause.For(ctx, recoverLook); err != nil {
-				return 0, err
-			}
-		}
-	}
+	until := func(is func() (bool, error)) (time.Duration, error) { return untilSince(ctx, killed, is) }
 	if t.committed, err = until(func() (bool, error) {
 		_, err := c.Get(ctx, "bench.counts", weir.Key(0), weir.ReadOptions{})
 		return err == nil, err
@@ -129,6 +116,23 @@ func (s *session) killAndWatch(ctx context.Context) (t recovered, err error) {
 		return t, fmt.Errorf("wait until the lag is below a second: %w", err)
 	}
 	return t, nil
+}
+
+// untilSince looks again and again, and returns the time since a kill when what is looked for is there. Errors other than a wrong
+// answer are what a node answers that recovers.
+func untilSince(ctx context.Context, killed time.Time, is func() (bool, error)) (time.Duration, error) {
+	for {
+		ok, err := is()
+		switch {
+		case err != nil && (Void(err) || ctx.Err() != nil):
+			return 0, err
+		case err == nil && ok:
+			return time.Since(killed), nil
+		}
+		if perr := pause.For(ctx, recoverLook); perr != nil {
+			return 0, errors.Join(perr, err)
+		}
+	}
 }
 
 // caughtUp waits until the live rows of every shard are less than a second old.

@@ -55,7 +55,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 		return err
 	}
 	benchmarks := map[string]func(context.Context) error{
-		"engine": r.engine, "ingest": r.ingest, "get": r.get, "resp": r.resp, "freshness": r.freshness, "live": r.live, "recover": r.recover, "ysb": r.ysb,
+		"engine": r.engine, "ingest": r.ingest, "get": r.get, "resp": r.resp, "freshness": r.freshness, "live": r.live, "recover": r.recover, "ysb": r.ysb, "group": r.group,
 	}
 	for _, name := range cfg.Benchmarks {
 		if err := benchmarks[name](ctx); err != nil {

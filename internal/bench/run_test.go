@@ -43,6 +43,11 @@ func TestBenchmarksRunAndFindTheirResultsRight(t *testing.T) {
 		{"freshness", "", []string{"freshness interval=1 s age_p99", "freshness interval=100 ms age_p99"}},
 		{"live", "", []string{"live keys=2000 visible_after_ack_p99"}},
 		{"recover", "", []string{"recover keys=20000 first_committed_answer", "recover keys=20000 lag_below_one_second"}},
+		{"group", "", []string{
+			"group ingest ratio_to_plain_files", "group ingest ack_at_half_load_p99",
+			"group kill=shards keys=20000 committed_reads_gap", "group kill=shards keys=20000 lag_below_one_second",
+			"group kill=meta keys=20000 next_deploy", "group reads keys=20000 follower_p99_to_leader_p99",
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			found := run(t, bench.Config{Benchmarks: []string{c.name}, Case: c.filter})

@@ -26,7 +26,8 @@ const loadCheck = `SELECT sum(n) AS rows, sum(n * k) AS sum, count(*) AS keys FR
 type session struct {
 	r        *runner
 	flags    NodeFlags
-	node     *child
+	node     *child // nil if there is a group
+	group    *group
 	client   *weir.Client
 	producer *weir.Producer
 	load     *load
@@ -109,6 +110,9 @@ func (s *session) close() error {
 	}
 	if s.node != nil {
 		errs = append(errs, s.node.stop())
+	}
+	if s.group != nil {
+		errs = append(errs, s.group.stop())
 	}
 	return errors.Join(append(errs, s.stop())...)
 }
