@@ -78,7 +78,11 @@ func (g *Group) SnapshotIndex() (dataflow.LogIndex, error) {
 // TrailingBytes of them, or all that are held. In a group of one nobody lags, so those behind the snapshot before are enough: what happens
 // rarely in a group would otherwise stay for ever.
 func (g *Group) trailingEntries() (uint64, error) {
-	n := uint64(min(max(g.cfg.TrailingBytes/max(g.avgEntry.Load(), 1), 1), maxTrailingEntries))
+	most := int64(maxTrailingEntries)
+	if g.cfg.alone() {
+		most = maxTrailingAlone
+	}
+	n := uint64(min(max(g.cfg.TrailingBytes/max(g.avgEntry.Load(), 1), 1), most))
 	last := g.raft.LastIndex()
 	held := last + 1 - min(last+1, g.heldFrom(last+1))
 	if !g.cfg.alone() {

@@ -28,7 +28,10 @@ const (
 	// DefaultTrailingBytes of log are kept behind a snapshot, for members that lag a little.
 	DefaultTrailingBytes = 8 << 20
 
-	maxTrailingEntries = 10240 // however small they are
+	// maxTrailingEntries of log are kept behind a snapshot however small they are: some minutes of a busy shard. Not more,
+	// because the store keeps about 20 bytes of each in memory.
+	maxTrailingEntries = 128 << 10
+	maxTrailingAlone   = 10 << 10 // in a group of one nobody needs them
 
 	// electionTimeoutAlone makes a group with one member elect itself within twice this time after a start. It waits for
 	// nobody, so it could be shorter still; 50 ms leaves a loaded machine room for its first writes.

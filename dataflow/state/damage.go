@@ -19,6 +19,7 @@ import (
 // again. A restart makes another attempt.
 type damage struct {
 	log     *slog.Logger
+	met     func(error) // told of all damage
 	stopped atomic.Bool // no compaction begins any more
 	mu      struct {
 		sync.Mutex
@@ -26,8 +27,8 @@ type damage struct {
 	}
 }
 
-func newDamage(log *slog.Logger) *damage {
-	d := &damage{log: log}
+func newDamage(log *slog.Logger, met func(error)) *damage {
+	d := &damage{log: log, met: met}
 	d.mu.files = make(map[string]bool)
 	return d
 }
@@ -38,6 +39,7 @@ func (d *damage) found(info pebble.DataCorruptionInfo) {
 	known := d.mu.files[info.Path]
 	d.mu.files[info.Path] = true
 	d.mu.Unlock()
+	d.met(dataflow.Errorf(dataflow.ReasonCorrupt, "the state file %s is damaged: %w", info.Path, info.Details))
 	if !known {
 		d.log.Error("a file of the state store is damaged: reads that need the damaged part fail", "file", info.Path, "error", info.Details.Error())
 	}
@@ -45,6 +47,7 @@ func (d *damage) found(info pebble.DataCorruptionInfo) {
 
 // stopCompactions ends compactions because of an error in one.
 func (d *damage) stopCompactions(err error) {
+	d.met(corrupt(err))
 	if !d.stopped.Swap(true) {
 		d.log.Error("the state store is not compacted any more, since a damaged file is in the way", "error", corrupt(err))
 	}

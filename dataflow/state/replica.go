@@ -379,6 +379,19 @@ func (r *Replica) Failed() <-chan struct{} { return r.store.fail.done }
 // Err returns why Failed is closed; nil when it is not.
 func (r *Replica) Err() error { return r.store.fail.get() }
 
+// Damaged is closed when a damaged file was met, by whatever read it. Unlike after Failed, all else is served on.
+func (r *Replica) Damaged() <-chan struct{} { return r.store.fail.harmed }
+
+// Damage returns why Damaged is closed, once it is.
+func (r *Replica) Damage() error {
+	select {
+	case <-r.store.fail.harmed:
+		return r.store.fail.harm
+	default:
+		return nil
+	}
+}
+
 // Close ends background work, waits for it, and closes the store. Views and iterators must have been released: those
 // that were not are an error, and answer SHUTTING_DOWN from then on. When Pebble could not write its log or manifest, its
 // goroutines cannot be stopped and stay until the process exits.

@@ -57,10 +57,22 @@ type failure struct {
 	// stuck is closed when a goroutine of the store has been parked: others may wait for its locks for ever.
 	stuck     chan struct{}
 	stuckOnce sync.Once
+	// harmed is closed when the first damaged file was met, which is harm: the store goes on.
+	harmed   chan struct{}
+	harmOnce sync.Once
+	harm     error
 }
 
 func newFailure(log *slog.Logger) *failure {
-	return &failure{log: log, done: make(chan struct{}), stuck: make(chan struct{})}
+	return &failure{log: log, done: make(chan struct{}), stuck: make(chan struct{}), harmed: make(chan struct{})}
+}
+
+// met notes that a file is damaged.
+func (f *failure) met(err error) {
+	f.harmOnce.Do(func() {
+		f.harm = err
+		close(f.harmed)
+	})
 }
 
 // set keeps and logs the first failure. Pebble goes on trying, and reports the same one many times a second.
@@ -165,7 +177,7 @@ func openStore(cfg *Config) (s *store, m markers, err error) {
 
 func storeOptions(cfg *Config, fail *failure) *pebble.Options {
 	log := fail.log
-	damaged := newDamage(log)
+	damaged := newDamage(log, fail.met)
 	opts := &pebble.Options{
 		FS:                 parkFS{cfg.FS, fail},
 		FormatMajorVersion: storeFormat,

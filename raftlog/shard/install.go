@@ -122,6 +122,10 @@ func (in *Installer) Recover() (installed bool, err error) {
 	return err == nil, err
 }
 
+// Pending returns the manifest of a pull that was begun: Pull of the same one goes on with it, if its source still keeps that
+// export. Nil when there is none.
+func (in *Installer) Pending() (*Manifest, error) { return in.readManifest(manifestFile) }
+
 // Discard gives up what was pulled. An install that is decided comes to its end instead.
 func (in *Installer) Discard() error {
 	m, err := in.pulled()
