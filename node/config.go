@@ -96,8 +96,12 @@ type Tuning struct {
 	QueryTime time.Duration
 	// Merge says when committed layers are folded into the store.
 	Merge worker.MergePolicy
-	// SnapshotBytes of a log lie between its snapshots, and TrailingBytes stay behind one; in bytes of commands.
+	// SnapshotBytes of a log lie between its snapshots, and TrailingBytes stay behind one; in bytes of commands. In a group of
+	// several, TrailingBytes of a shard's log is 64 MiB by default.
 	SnapshotBytes, TrailingBytes int64
+	// RebuildRate is how many bytes per second this node reads and sends to rebuild replicas, here and on other nodes; default
+	// 64 MiB, negative = no bound.
+	RebuildRate int64
 	// RetentionEvery is how often streams are looked at for rows to drop.
 	RetentionEvery time.Duration
 	// SegmentBytes is the size of the shard logs' segment files.
@@ -106,6 +110,30 @@ type Tuning struct {
 	ElectionTimeout time.Duration
 	// DiskEvery is how often the free space of the disk is looked at.
 	DiskEvery time.Duration
+}
+
+const (
+	// defaultRebuildRate leaves most of a disk and of a network of 1 Gbit/s to what users wait for.
+	defaultRebuildRate = 64 << 20
+	// groupTrailingBytes of a shard's log stay behind a snapshot in a group of several: a member that was away for less is sent
+	// what it lacks, and its replica is not rebuilt. Rows are in the log anyway as long as the stream retains them, so what
+	// this costs is the deltas. Not larger: at so much the state of a middling shard is brought as fast.
+	groupTrailingBytes = 64 << 20
+)
+
+// shardTrailing is how much of a shard's log stays behind a snapshot; 0 = raftlog's default.
+func (c *Config) shardTrailing() int64 {
+	if c.group() && c.Tuning.TrailingBytes == 0 {
+		return groupTrailingBytes
+	}
+	return c.Tuning.TrailingBytes
+}
+
+func (t *Tuning) rebuildRate() int64 {
+	if t.RebuildRate == 0 {
+		return defaultRebuildRate
+	}
+	return t.RebuildRate
 }
 
 // EnsureDefaults fills what is not set.

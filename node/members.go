@@ -17,7 +17,7 @@ func (n *Node) newMembership(local func() *weirv1.NodeStatus) *membership.Member
 	self := st.peers.report().Member
 	self.GRPCAddr, self.HTTPAddr = n.cfg.advertised(n.GRPCAddr()), n.cfg.advertised(n.HTTPAddr())
 	cfg := membership.Config{
-		Self: self, Meta: st.meta, MetaLog: memberLog{st.group}, Probe: st.peers.ask, Local: local, Logger: n.cfg.Logger, Digest: n.digest,
+		Self: self, Meta: st.meta, MetaLog: memberLog{st.group}, Probe: st.peers.ask, Local: local, Logger: n.cfg.Logger, Digest: n.digest, Condemn: n.condemn,
 		Ask: func(node string) (peerv1.NodeServiceClient, error) {
 			conn, err := n.connTo(node)
 			if err != nil {
@@ -41,6 +41,22 @@ func (n *Node) digest(ctx context.Context, uid dataflow.PipelineUID, shard dataf
 	defer v.Release()
 	d, err := n.storage.shards[shard].Replica.Digest(ctx, uid, cut, pace.NewLimiter(digestRate))
 	return d.Sum, uint64(d.Entries), err
+}
+
+// condemn has the replica of a shard rebuilt.
+func (n *Node) condemn(shard dataflow.ShardID, why error) error {
+	m, err := n.storage.newMender(&n.cfg, shard)
+	if err != nil {
+		return err
+	}
+	if err := m.condemn(why); err != nil {
+		return err
+	}
+	select {
+	case n.storage.due <- &Restart{Why: why.Error()}:
+	default: // a restart is due already
+	}
+	return nil
 }
 
 // digestRate bounds how many bytes of state a comparison reads in a second: it goes on beside everything else.

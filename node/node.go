@@ -23,6 +23,7 @@ import (
 	"github.com/weirdb/weir/node/gateway"
 	"github.com/weirdb/weir/node/leader"
 	"github.com/weirdb/weir/node/membership"
+	"github.com/weirdb/weir/node/rebuild"
 	"github.com/weirdb/weir/node/resp"
 	"github.com/weirdb/weir/node/service"
 	"github.com/weirdb/weir/node/worker"
@@ -125,8 +126,13 @@ func (n *Node) assemble() error {
 	if err := registry.Register(newGauges(st.meta, n.worker, st.shards, n.disk, n.memory, n.queries)); err != nil {
 		return err
 	}
+	var rebuilds func() []rebuild.Export
+	if st.source != nil {
+		rebuilds = st.source.Exports
+	}
 	svc = service.New(service.Config{
-		Node: cfg.NodeID, Group: group, Meta: st.meta, Catalog: cat, Worker: n.worker, Shards: st.shards, Fleet: n.fleet, Leader: n.asked, Members: n.members, Disk: n.disk.Usage, Version: cfg.Version,
+		Rebuilds: rebuilds,
+		Node:     cfg.NodeID, Group: group, Meta: st.meta, Catalog: cat, Worker: n.worker, Shards: st.shards, Fleet: n.fleet, Leader: n.asked, Members: n.members, Disk: n.disk.Usage, Version: cfg.Version,
 		Queries: n.queries, MetaStatus: n.metaStatus, DiskRoom: n.disk.Room, StartedAt: time.Now().UnixMicro(), AllowFaults: cfg.FaultInjection, Phases: n.phases, Logger: cfg.Logger,
 	})
 	if n.grpc, err = api.New(api.Config{
@@ -156,7 +162,7 @@ func (n *Node) serveNodes() (err error) {
 	if err := n.storage.peers.serveLinks(n.links); err != nil {
 		return err
 	}
-	n.others, err = newPeerServices(n.storage.peers, func(r grpc.ServiceRegistrar) {
+	n.others, err = newPeerServices(n.storage.peers, serviceTasks, func(r grpc.ServiceRegistrar) {
 		n.fleet.Register(r)
 		n.asked.Register(r)
 		n.members.Register(r)
@@ -218,7 +224,7 @@ func (n *Node) RESPAddr() string {
 }
 
 // Run serves until ctx ends or a part fails, then drains: it stops taking calls first, and the tasks last, so that calls
-// under way still find what they read. Close must follow.
+// under way still find what they read. Close must follow. A *Restart in the error asks for the node to be opened again.
 func (n *Node) Run(ctx context.Context) error {
 	// The servers outlive ctx by the drain; the loops outlive the servers.
 	loops, stopLoops := context.WithCancel(context.WithoutCancel(ctx))
@@ -229,8 +235,9 @@ func (n *Node) Run(ctx context.Context) error {
 	g.Go(func() error { return n.fleet.Watch(loops) })
 	if n.members != nil {
 		g.Go(func() error { return n.members.Run(loops) })
+		g.Go(func() error { return n.storage.tend(loops, &n.cfg) })
 	}
-	g.Go(func() error { return explain(n.cfg.DataDir, n.storage.watch(loops)) })
+	g.Go(func() error { return explain(n.cfg.DataDir, n.storage.watch(loops, &n.cfg)) })
 	g.Go(func() error { return n.disk.Run(loops) })
 	g.Go(func() error { return n.relieve(loops) })
 	var servers errgroup.Group
@@ -260,6 +267,9 @@ func (n *Node) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 	case <-loops.Done(): // a loop failed: its error is below
+		if r := new(Restart); errors.As(context.Cause(loops), &r) {
+			n.handOver(ctx)
+		}
 	case err = <-failed:
 	}
 	n.drain(ctx)

@@ -15,11 +15,15 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/link"
+	"github.com/weirdb/weir/internal/pace"
 	"github.com/weirdb/weir/internal/peernet"
 	"github.com/weirdb/weir/node/founding"
 	"github.com/weirdb/weir/node/peer"
+	"github.com/weirdb/weir/node/rebuild"
 	"github.com/weirdb/weir/raftlog"
 	"github.com/weirdb/weir/raftlog/meta"
 	"github.com/weirdb/weir/raftlog/transport"
@@ -30,6 +34,7 @@ const (
 	serviceFounding = "founding" // founding.Report as JSON, one per connection
 	serviceTasks    = "tasks"    // gRPC: coordinators, live reads, what one node asks another
 	serviceExchange = "exchange" // rows, barriers and markers between tasks
+	serviceRebuild  = "rebuild"  // gRPC: replicas, in bulk; served as soon as the node listens
 )
 
 // peerGroupName stands for the group's id while it has none.
@@ -50,6 +55,7 @@ type peers struct {
 	cfg    *Config
 	net    *peernet.Net
 	calls  *peer.Peers
+	limit  *pace.Limiter // of what is read and sent to rebuild replicas
 	logger *slog.Logger
 	serve  sync.WaitGroup
 
@@ -63,7 +69,7 @@ type peers struct {
 
 // openPeers listens for other nodes.
 func openPeers(cfg *Config, id *identity) (*peers, error) {
-	p := &peers{cfg: cfg, logger: cfg.Logger}
+	p := &peers{cfg: cfg, logger: cfg.Logger, limit: pace.NewLimiter(cfg.Tuning.rebuildRate())}
 	p.mu.found = make(map[string]string)
 	var err error
 	p.net, err = peernet.Open(peernet.Config{
@@ -97,6 +103,14 @@ func (p *peers) close() error {
 	err := errors.Join(p.calls.Close(), p.net.Close())
 	p.serve.Wait()
 	return err
+}
+
+// pace holds the rebuilding of replicas to a rate.
+func (p *peers) pace() *pace.Limiter {
+	if p == nil {
+		return nil
+	}
+	return p.limit
 }
 
 // resolve says where a node is.
@@ -377,6 +391,12 @@ func (s *storage) meet(ctx context.Context, cfg *Config) error {
 	if s.peers, err = openPeers(cfg, &s.id); err != nil {
 		return err
 	}
+	s.source, s.due = rebuild.NewSource(), make(chan *Restart, 1)
+	// Handlers read files of the shards, so they must have ended before these are closed.
+	if s.bulk, err = newPeerServices(s.peers, serviceRebuild, s.source.Register, grpc.WaitForHandlers(true)); err != nil {
+		return err
+	}
+	s.rebuilds = rebuild.New(rebuild.Config{Node: cfg.NodeID, Conn: s.bulk.conn, Members: s.otherMembers, Logger: cfg.Logger})
 	if s.id.Founding != nil {
 		s.peers.setFounding(s.id.Founding)
 		return nil
@@ -392,6 +412,17 @@ func (s *storage) meet(ctx context.Context, cfg *Config) error {
 	s.peers.setFounding(f)
 	cfg.Logger.Info("the node has a group", "group", f.Group, "founders", len(f.Members))
 	return nil
+}
+
+// otherMembers returns the nodes of the group beside this one.
+func (s *storage) otherMembers() []string {
+	var nodes []string
+	for _, m := range s.meta.State().InMembers() {
+		if m.ID != s.peers.cfg.NodeID {
+			nodes = append(nodes, m.ID)
+		}
+	}
+	return nodes
 }
 
 // found names a new group, as its founders have agreed. Whoever leads does it; the others wait.

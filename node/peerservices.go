@@ -15,6 +15,7 @@ import (
 // peerServices are the calls between nodes that are not the logs': a gRPC server, and a connection to each other node.
 type peerServices struct {
 	peers  *peers
+	name   string
 	server *grpc.Server
 	serve  sync.WaitGroup
 
@@ -24,12 +25,13 @@ type peerServices struct {
 	}
 }
 
-// newPeerServices serves what register adds to other nodes. Close ends it.
-func newPeerServices(p *peers, register func(grpc.ServiceRegistrar)) (*peerServices, error) {
-	s := &peerServices{peers: p, server: grpc.NewServer(grpc.MaxRecvMsgSize(math.MaxInt32), grpc.MaxSendMsgSize(math.MaxInt32))}
+// newPeerServices serves what register adds to other nodes, on connections of their own called name. Close ends it.
+func newPeerServices(p *peers, name string, register func(grpc.ServiceRegistrar), opts ...grpc.ServerOption) (*peerServices, error) {
+	opts = append(opts, grpc.MaxRecvMsgSize(math.MaxInt32), grpc.MaxSendMsgSize(math.MaxInt32))
+	s := &peerServices{peers: p, name: name, server: grpc.NewServer(opts...)}
 	s.mu.conns = make(map[string]*grpc.ClientConn)
 	register(s.server)
-	l, err := p.net.Listener(serviceTasks)
+	l, err := p.net.Listener(name)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +59,7 @@ func (s *peerServices) conn(node string) (grpc.ClientConnInterface, error) {
 	c, err := grpc.NewClient("passthrough:///"+node,
 		grpc.WithTransportCredentials(insecure.NewCredentials()), // the network between nodes has secured it, if that is to be
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			return s.peers.net.Dial(ctx, node, serviceTasks)
+			return s.peers.net.Dial(ctx, node, s.name)
 		}),
 		grpc.WithConnectParams(reconnect), grpc.WithNoProxy(),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)))

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"log/slog"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -17,11 +16,11 @@ import (
 	"github.com/weirdb/weir/dataflow/state"
 	"github.com/weirdb/weir/internal/phase"
 	"github.com/weirdb/weir/internal/vfs"
+	"github.com/weirdb/weir/node/rebuild"
 	"github.com/weirdb/weir/node/worker"
 	"github.com/weirdb/weir/raftlog"
 	"github.com/weirdb/weir/raftlog/logstore"
 	"github.com/weirdb/weir/raftlog/meta"
-	"github.com/weirdb/weir/raftlog/shard"
 )
 
 // storage is everything durable of a node, open: the data directory's lock, the shards' log store, the meta log, and per
@@ -42,8 +41,14 @@ type storage struct {
 	meta   *meta.Log
 	cache  *state.Cache
 	shards []*worker.Shard
-	peers  *peers          // nil in a group of one node
 	phases *phase.Recorder // nil unless asked for
+
+	// nil in a group of one node
+	peers    *peers
+	bulk     *peerServices // of source
+	source   *rebuild.Source
+	rebuilds *rebuild.Rebuilder
+	due      chan *Restart // asks tend for one
 }
 
 // startTimeout bounds how long the logs may take to have a leader and to be applied after a start.
@@ -193,60 +198,13 @@ func (s *storage) groupID() (id dataflow.GroupID, err error) {
 	return id, nil
 }
 
-// openShards opens every shard's replica and log, and waits until the logs lead.
-func (s *storage) openShards(ctx context.Context, cfg *Config) error {
-	n := s.meta.State().Shards
-	s.cache = state.NewCache(cfg.StateCacheBytes)
-	s.shards = make([]*worker.Shard, n)
-	g, ctx := errgroup.WithContext(ctx)
-	for i := range n {
-		g.Go(func() error {
-			sh, err := s.openShard(ctx, cfg, dataflow.ShardID(i))
-			s.shards[i] = sh
-			return err
-		})
-	}
-	return g.Wait()
-}
-
-func (s *storage) openShard(ctx context.Context, cfg *Config, id dataflow.ShardID) (*worker.Shard, error) {
-	dir := s.shardDir(cfg, id)
-	if err := vfs.MkdirDurable(cfg.FS, dir); err != nil {
-		return nil, err
-	}
-	sh := &worker.Shard{ID: id}
-	logger := cfg.Logger.With(slog.Uint64("shard", uint64(id)))
-	var err error
-	if sh.Replica, err = state.OpenReplica(state.Config{FS: cfg.FS, Dir: cfg.FS.PathJoin(dir, "state"), Shard: id, Cache: s.cache, Logger: cfg.Logger}); err != nil {
-		return sh, fmt.Errorf("open shard %d: %w", id, err)
-	}
-	store, err := s.logs.Group(shardGroup(id))
-	if err != nil {
-		return sh, err
-	}
-	rc := raftlog.Config{
-		Group: shardGroup(id), NodeID: cfg.NodeID, FS: cfg.FS, Dir: dir, Logger: logger, MaxEntryBytes: maxShardEntry,
-		TrailingBytes: cfg.Tuning.TrailingBytes, ElectionTimeout: cfg.Tuning.ElectionTimeout, Phases: s.phases,
-	}
-	if err := s.peers.connect(&rc, s.id.Founding); err != nil {
-		return sh, err
-	}
-	if sh.Log, err = shard.Open(shard.Config{
-		Shard: id, Store: store, Replica: sh.Replica, Logger: cfg.Logger, SnapshotBytes: cfg.Tuning.SnapshotBytes, Raft: rc,
-	}); err != nil {
-		return sh, err
-	}
-	s.peers.serveLog(sh.Log.Group())
-	return sh, s.peers.applied(ctx, rc.Group, sh.Log)
-}
-
-// maxShardEntry lets one append be one entry of a shard's log: that makes it atomic there.
-const maxShardEntry = dataflow.MaxBatchBytes + dataflow.MaxEntryBytes
-
-// close closes in the reverse order of opening: a log before the replica that it feeds, and both before the store that
+// close closes in the reverse order of opening, after what others read here: a log before the replica that it feeds, and both before the store that
 // they read from.
 func (s *storage) close() error {
 	var errs []error
+	if s.bulk != nil {
+		s.bulk.close()
+	}
 	for _, sh := range s.shards {
 		if sh != nil && sh.Log != nil {
 			errs = append(errs, sh.Log.Close())
@@ -280,28 +238,28 @@ func (s *storage) close() error {
 
 // watch returns the first durable failure of the storage: the node must stop then, since what it would acknowledge might
 // not be on disk. It returns ctx's error when ctx ends first.
-func (s *storage) watch(ctx context.Context) error {
+func (s *storage) watch(ctx context.Context, cfg *Config) error {
 	g, ctx := errgroup.WithContext(ctx)
-	failed := func(what string, ch <-chan error) {
-		g.Go(func() error {
-			select {
-			case err := <-ch:
-				return fmt.Errorf("%s: %w", what, err)
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		})
-	}
-	failed("meta log", s.group.Failed())
+	g.Go(func() error {
+		select {
+		case err := <-s.group.Failed():
+			return fmt.Errorf("meta log: %w", err)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
 	for _, sh := range s.shards {
-		failed(fmt.Sprintf("log of shard %d", sh.ID), sh.Log.Failed())
 		g.Go(func() error {
+			var err error
 			select {
+			case err = <-sh.Log.Failed():
+				err = fmt.Errorf("log of shard %d: %w", sh.ID, err)
 			case <-sh.Replica.Failed():
-				return fmt.Errorf("state of shard %d: %w", sh.ID, sh.Replica.Err())
+				err = fmt.Errorf("state of shard %d: %w", sh.ID, sh.Replica.Err())
 			case <-ctx.Done():
 				return ctx.Err()
 			}
+			return s.shardFailed(cfg, sh.ID, err)
 		})
 	}
 	return g.Wait()

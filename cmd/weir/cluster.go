@@ -108,6 +108,31 @@ func (c *cli) printNodes(s *weirv1.GetStatusResponse) error {
 	if err := t.flush(); err != nil {
 		return err
 	}
+	if _, err := fmt.Fprintln(c.stdout); err != nil {
+		return err
+	}
+	return c.printRebuilds(s)
+}
+
+// printRebuilds prints a line per replica that a node brings from another one.
+func (c *cli) printRebuilds(s *weirv1.GetStatusResponse) error {
+	t := newTable(c.stdout, "REBUILDS", "SHARD", "FROM", "MIB", "OF ABOUT", "PERCENT", "SINCE")
+	some := false
+	for _, n := range s.GetNodes() {
+		for _, r := range n.GetRebuilds() {
+			some = true
+			if err := t.add(text(r.GetNode()), number(uint64(r.GetShard())), text(n.GetNode()), number(r.GetDoneBytes()>>20), number(r.GetTotalBytes()>>20),
+				number(100*r.GetDoneBytes()/max(r.GetTotalBytes(), 1)), text(timeText(r.GetStartedAt()))); err != nil {
+				return err
+			}
+		}
+	}
+	if !some {
+		return nil
+	}
+	if err := t.flush(); err != nil {
+		return err
+	}
 	_, err := fmt.Fprintln(c.stdout)
 	return err
 }
@@ -196,7 +221,8 @@ for half a minute. Pipelines recover once, from their newest cut.`}, cobra.NoArg
 func (c *cli) clusterVerifyCommand() *cobra.Command {
 	return c.clientVerb(&cobra.Command{Use: "verify [PIPELINE ...] [flags]", Short: "Compare what the nodes hold of pipelines at one cut",
 		Long: `Compare what the nodes hold: for each pipeline and shard, a digest of all rows at the newest committed cut, computed
-by every node from its own copy. It reads all of the state. The exit code is 1 when two copies differ or a node did not answer.`}, cobra.ArbitraryArgs,
+by every node from its own copy. It reads all of the state. The exit code is 1 when two copies differ or a node did not answer.
+A copy that differs from what a majority of the nodes hold is set aside by its node and rebuilt from another one.`}, cobra.ArbitraryArgs,
 		func(ctx context.Context, w *weir.Client, args []string) error {
 			r, err := w.VerifyCluster(ctx, args...)
 			if err != nil {
@@ -225,8 +251,11 @@ func (c *cli) printVerified(r *weirv1.VerifyClusterResponse) error {
 	for _, v := range r.GetVerified() {
 		for _, n := range v.GetReplicas() {
 			digest := fmt.Sprintf("%016x", n.GetDigest())
-			if n.GetProblem() != "" {
+			switch {
+			case n.GetProblem() != "":
 				digest = n.GetProblem()
+			case n.GetRebuilds():
+				digest += ", is rebuilt"
 			}
 			if err := t.add(text(v.GetPipeline()), number(uint64(v.GetShard())), number(v.GetCheckpoint()), text(fmt.Sprint(v.GetEqual())), text(n.GetNode()), number(n.GetKeys()), text(digest)); err != nil {
 				return err

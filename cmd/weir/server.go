@@ -50,8 +50,20 @@ Each setting is a flag, an environment variable (--data-dir is WEIR_SERVER_DATA_
 	})
 }
 
-// runNode runs a node until ctx ends. A node that stopped because it was told to is a success.
+// runNode runs a node until ctx ends. A node that stopped because it was told to is a success; one that asks for it is opened
+// again.
 func runNode(ctx context.Context, cfg node.Config) error {
+	for {
+		err := runOnce(ctx, cfg)
+		var again *node.Restart
+		if !errors.As(err, &again) || ctx.Err() != nil {
+			return err
+		}
+		cfg.Logger.Info("opening again", slog.String("why", again.Why))
+	}
+}
+
+func runOnce(ctx context.Context, cfg node.Config) error {
 	n, err := node.Open(ctx, cfg)
 	if err != nil {
 		err = fmt.Errorf("start the node: %w", err)
@@ -72,7 +84,10 @@ func runNode(ctx context.Context, cfg node.Config) error {
 		os.Exit(exitRefused)
 	})
 	defer hung.Stop()
-	return errors.Join(err, n.Close())
+	if cerr := n.Close(); cerr != nil {
+		return errors.Join(err, cerr)
+	}
+	return err
 }
 
 // closeTimeout is longer than any healthy close, and shorter than what supervisors wait before they kill.

@@ -114,6 +114,10 @@ func (w *world) run() {
 		tuning.Merge = nodetest.Restless().Merge
 		tuning.SegmentBytes = 256 << 10
 	}
+	if w.rnd.IntN(2) == 0 { // who was away is rebuilt
+		restless := nodetest.Restless()
+		tuning.SnapshotBytes, tuning.TrailingBytes = restless.SnapshotBytes, restless.TrailingBytes
+	}
 	w.g = nodetest.OpenGroup(w.t, nodes, nodetest.Options{Shards: shards, Tuning: tuning})
 	for i, n := range w.g.Nodes() {
 		w.mu.up[i] = n

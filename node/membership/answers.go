@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -142,20 +141,14 @@ func (m *Membership) verify(ctx context.Context, st *meta.State, p *meta.Pipelin
 	members := st.InMembers()
 	out := make([]*weirv1.Verified, st.Shards)
 	for shard := range out {
-		v := &weirv1.Verified{Pipeline: p.Name, Shard: uint32(shard), Checkpoint: uint64(cut), Equal: true, Replicas: make([]*weirv1.Replica, len(members))}
-		var g errgroup.Group
-		for i, member := range members {
-			g.Go(func() error {
-				r := &weirv1.Replica{Node: member.ID}
-				v.Replicas[i] = r
-				var err error
-				if r.Digest, r.Keys, err = m.digest(ctx, member.ID, p.UID, dataflow.ShardID(shard), cut); err != nil {
-					r.Problem = status.Convert(err).Message()
-				}
-				return nil
-			})
+		v := &weirv1.Verified{Pipeline: p.Name, Shard: uint32(shard), Checkpoint: uint64(cut), Equal: true}
+		v.Replicas = m.digests(ctx, members, p.UID, dataflow.ShardID(shard), cut)
+		for _, r := range outliers(v.Replicas) {
+			var err error
+			if r.Rebuilds, err = m.tellDoubt(ctx, r.Node, p.UID, dataflow.ShardID(shard), cut); err != nil {
+				r.Problem = "it differs, and is not rebuilt: " + status.Convert(err).Message()
+			}
 		}
-		_ = g.Wait() // its functions return nil
 		var first *weirv1.Replica
 		for _, r := range v.Replicas {
 			switch {
@@ -170,6 +163,75 @@ func (m *Membership) verify(ctx context.Context, st *meta.State, p *meta.Pipelin
 		out[shard] = v
 	}
 	return out, nil
+}
+
+// digests returns what each member holds.
+func (m *Membership) digests(ctx context.Context, members []meta.Member, uid dataflow.PipelineUID, shard dataflow.ShardID, cut dataflow.CheckpointID) []*weirv1.Replica {
+	replicas := make([]*weirv1.Replica, len(members))
+	var g sync.WaitGroup
+	for i, member := range members {
+		g.Go(func() {
+			r := &weirv1.Replica{Node: member.ID}
+			replicas[i] = r
+			var err error
+			if r.Digest, r.Keys, err = m.digest(ctx, member.ID, uid, shard, cut); err != nil {
+				r.Problem = status.Convert(err).Message()
+			}
+		})
+	}
+	g.Wait()
+	return replicas
+}
+
+// outliers returns the replicas that differ from what a majority of all holds. Without such a majority nobody knows who is
+// right, and there are none.
+func outliers(replicas []*weirv1.Replica) (out []*weirv1.Replica) {
+	type held struct{ digest, keys uint64 }
+	count := make(map[held]int)
+	for _, r := range replicas {
+		if r.Problem == "" {
+			count[held{r.Digest, r.Keys}]++
+		}
+	}
+	for what, n := range count {
+		if 2*n <= len(replicas) {
+			continue
+		}
+		for _, r := range replicas {
+			if r.Problem == "" && what != (held{r.Digest, r.Keys}) {
+				out = append(out, r)
+			}
+		}
+	}
+	return out
+}
+
+// tellDoubt has a node look at its replica again.
+func (m *Membership) tellDoubt(ctx context.Context, node string, uid dataflow.PipelineUID, shard dataflow.ShardID, cut dataflow.CheckpointID) (rebuilds bool, err error) {
+	if node == m.cfg.Self.Node {
+		return m.doubt(ctx, uid, shard, cut)
+	}
+	c, err := m.cfg.Ask(node)
+	if err != nil {
+		return false, err
+	}
+	res, err := c.DoubtReplica(ctx, &peerv1.DoubtReplicaRequest{Pipeline: uint64(uid), Shard: uint32(shard), Checkpoint: uint64(cut)})
+	if err != nil {
+		return false, err
+	}
+	return res.Rebuilds, nil
+}
+
+// doubt compares this node's replica with the others', by what they say themselves, and condemns it when a majority agrees on
+// something else.
+func (m *Membership) doubt(ctx context.Context, uid dataflow.PipelineUID, shard dataflow.ShardID, cut dataflow.CheckpointID) (rebuilds bool, err error) {
+	for _, r := range outliers(m.digests(ctx, m.cfg.Meta.State().InMembers(), uid, shard, cut)) {
+		if r.Node == m.cfg.Self.Node {
+			return true, m.cfg.Condemn(shard, dataflow.Errorf(dataflow.ReasonCorrupt,
+				"the state of shard %d differs from what a majority of the nodes hold of pipeline %d at checkpoint %d", shard, uid, cut))
+		}
+	}
+	return false, nil
 }
 
 func (m *Membership) digest(ctx context.Context, node string, uid dataflow.PipelineUID, shard dataflow.ShardID, cut dataflow.CheckpointID) (digest, keys uint64, err error) {
@@ -224,6 +286,18 @@ func (s *server) DigestReplica(ctx context.Context, req *peerv1.DigestReplicaReq
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	}
 	return &peerv1.DigestReplicaResponse{Digest: digest, Keys: keys}, nil
+}
+
+// DoubtReplica implements peerv1.NodeServiceServer.
+func (s *server) DoubtReplica(ctx context.Context, req *peerv1.DoubtReplicaRequest) (*peerv1.DoubtReplicaResponse, error) {
+	if int(req.Shard) >= len(s.m.cfg.Shards) {
+		return nil, status.Errorf(codes.NotFound, "there is no shard %d", req.Shard)
+	}
+	rebuilds, err := s.m.doubt(ctx, dataflow.PipelineUID(req.Pipeline), dataflow.ShardID(req.Shard), dataflow.CheckpointID(req.Checkpoint))
+	if err != nil {
+		return nil, status.Error(codes.FailedPrecondition, err.Error())
+	}
+	return &peerv1.DoubtReplicaResponse{Rebuilds: rebuilds}, nil
 }
 
 // Micros makes a time of µs since 1970; nil of 0.

@@ -47,7 +47,9 @@ type Config struct {
 	Local func() *weirv1.NodeStatus
 	// Digest computes the digest of what this node holds of a pipeline on a shard at a cut.
 	Digest func(ctx context.Context, uid dataflow.PipelineUID, shard dataflow.ShardID, cut dataflow.CheckpointID) (digest, keys uint64, err error)
-	Logger *slog.Logger
+	// Condemn has this node rebuild its replica of a shard.
+	Condemn func(shard dataflow.ShardID, why error) error
+	Logger  *slog.Logger
 }
 
 const (

@@ -27,6 +27,7 @@ type Group struct {
 	Net *peernettest.Network
 
 	t     testing.TB
+	opts  Options
 	nodes []*Node
 }
 
@@ -37,7 +38,7 @@ func OpenGroup(t testing.TB, nodes int, opts Options) *Group {
 	if opts.Shards == 0 {
 		opts.Shards = 2
 	}
-	g := &Group{Net: peernettest.New(), t: t}
+	g := &Group{Net: peernettest.New(), t: t, opts: opts}
 	var join []string
 	for i := range nodes {
 		join = append(join, peerAddr(nodeName(i)))
@@ -61,6 +62,14 @@ func (g *Group) add(name string, opts Options, join []string, expect int) *Node 
 		opts.Logger = testLogger(g.t).With("node", name)
 	}
 	return &Node{t: g.t, opts: opts, fs: opts.FS}
+}
+
+// Add returns one more node, which does not run yet: its Start waits until the group has taken it in (AddNode).
+func (g *Group) Add() *Node {
+	name := nodeName(len(g.nodes))
+	n := g.add(name, g.opts, []string{peerAddr(nodeName(0)), peerAddr(nodeName(1))}, 0)
+	g.nodes = append(g.nodes, n)
+	return n
 }
 
 // start opens nodes, which may wait for each other.
@@ -89,7 +98,7 @@ func (g *Group) Node(i int) *Node { return g.nodes[i-1] }
 func (g *Group) Nodes() []*Node { return g.nodes }
 
 // Runs reports whether a node runs.
-func (g *Group) Runs(i int) bool { return g.Node(i).node != nil }
+func (g *Group) Runs(i int) bool { return g.Node(i).running() != nil }
 
 // Stop stops nodes in order.
 func (g *Group) Stop(numbers ...int) {
@@ -150,7 +159,7 @@ func (g *Group) Close() {
 	g.t.Helper()
 	var all errgroup.Group
 	for _, n := range g.nodes {
-		if n.node == nil {
+		if n.running() == nil {
 			continue
 		}
 		all.Go(func() error {

@@ -9,6 +9,7 @@ import (
 	"math"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -66,11 +67,30 @@ type Node struct {
 	opts Options
 	fs   *vfs.MemFS
 
-	node *node.Node
 	conn *grpc.ClientConn
 	http *http.Client
 	stop context.CancelFunc
-	done chan error // what Run returned
+	done chan error // what the last Run and Close returned
+
+	mu struct {
+		sync.Mutex
+		node     *node.Node // nil while it does not run; another one after it has restarted itself
+		restarts int
+	}
+}
+
+// running returns the node; nil when it does not run.
+func (n *Node) running() *node.Node {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.mu.node
+}
+
+// SelfRestarts returns how often the node has restarted itself since it was opened first.
+func (n *Node) SelfRestarts() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.mu.restarts
 }
 
 // Open runs a node until the test ends, or Close.
@@ -122,13 +142,19 @@ func (n *Node) open() {
 
 // start opens the node and runs it. opening ends the opening.
 func (n *Node) start(opening context.Context) error {
-	nd, err := node.Open(opening, n.config())
+	cfg := n.config()
+	nd, err := node.Open(opening, cfg)
 	if err != nil {
 		return fmt.Errorf("open the node: %w", err)
 	}
+	// Should it restart itself, its clients find it where it was.
+	cfg.GRPCAddr, cfg.HTTPAddr, cfg.RESPAddr = nd.GRPCAddr(), nd.HTTPAddr(), nd.RESPAddr()
 	ctx, cancel := context.WithCancel(context.Background())
-	n.node, n.stop, n.done = nd, cancel, make(chan error, 1)
-	go func() { n.done <- nd.Run(ctx) }()
+	n.stop, n.done = cancel, make(chan error, 1)
+	n.mu.Lock()
+	n.mu.node = nd
+	n.mu.Unlock()
+	go func() { n.done <- n.serve(ctx, cfg, nd) }()
 	n.conn, err = grpc.NewClient(nd.GRPCAddr(), grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)))
 	if err != nil {
@@ -136,6 +162,31 @@ func (n *Node) start(opening context.Context) error {
 	}
 	n.http = &http.Client{Transport: &http.Transport{}}
 	return nil
+}
+
+// serve runs the node, as often as it restarts itself, and closes it.
+func (n *Node) serve(ctx context.Context, cfg node.Config, nd *node.Node) error {
+	for {
+		err := nd.Run(ctx)
+		cerr := nd.Close()
+		var again *node.Restart
+		if cerr != nil || !errors.As(err, &again) || ctx.Err() != nil {
+			if again != nil && ctx.Err() != nil {
+				err = nil
+			}
+			return errors.Join(err, cerr)
+		}
+		if nd, err = node.Open(ctx, cfg); err != nil {
+			if ctx.Err() != nil {
+				return nil // it was to stop
+			}
+			return fmt.Errorf("open the node again: %w", err)
+		}
+		n.mu.Lock()
+		n.mu.node = nd
+		n.mu.restarts++
+		n.mu.Unlock()
+	}
 }
 
 // config is what the node is opened with.
@@ -159,6 +210,22 @@ func (n *Node) config() node.Config {
 	return cfg
 }
 
+// FS returns the file system that holds the data.
+func (n *Node) FS() *vfs.MemFS { return n.fs }
+
+// SetFS gives a node that does not run another file system.
+func (n *Node) SetFS(fs *vfs.MemFS) { n.fs = fs }
+
+// TryStart is Start until ctx ends.
+func (n *Node) TryStart(ctx context.Context) error { return n.start(ctx) }
+
+// Start runs a node that does not run. It may wait for others.
+func (n *Node) Start() error {
+	ctx, cancel := n.patience()
+	defer cancel()
+	return n.start(ctx)
+}
+
 // Reopen opens a closed node again, and returns the error when it cannot be.
 func (n *Node) Reopen() error {
 	nd, err := node.Open(context.Background(), n.config())
@@ -175,7 +242,7 @@ func (n *Node) Reopen() error {
 // Close stops the node in order. It does nothing when the node is closed.
 func (n *Node) Close() {
 	n.t.Helper()
-	if n.node == nil {
+	if n.running() == nil {
 		return
 	}
 	if err := n.shut(); err != nil {
@@ -188,8 +255,10 @@ func (n *Node) shut() error {
 	n.http.CloseIdleConnections()
 	err := n.conn.Close()
 	n.stop()
-	err = errors.Join(err, <-n.done, n.node.Close())
-	n.node = nil
+	err = errors.Join(err, <-n.done)
+	n.mu.Lock()
+	n.mu.node = nil
+	n.mu.Unlock()
 	return err
 }
 
@@ -234,13 +303,13 @@ func (n *Node) Cluster() weirv1.ClusterServiceClient { return weirv1.NewClusterS
 func (n *Node) Conn() *grpc.ClientConn { return n.conn }
 
 // GRPCAddr and HTTPAddr return where the node listens.
-func (n *Node) GRPCAddr() string { return n.node.GRPCAddr() }
+func (n *Node) GRPCAddr() string { return n.running().GRPCAddr() }
 
 // HTTPAddr returns where the node listens for HTTP.
-func (n *Node) HTTPAddr() string { return n.node.HTTPAddr() }
+func (n *Node) HTTPAddr() string { return n.running().HTTPAddr() }
 
 // RESPAddr returns where the node listens for Redis clients.
-func (n *Node) RESPAddr() string { return n.node.RESPAddr() }
+func (n *Node) RESPAddr() string { return n.running().RESPAddr() }
 
 // HTTP sends a request and returns the answer's status, headers and body. header may be nil.
 func (n *Node) HTTP(method, path, body string, header map[string]string) (int, http.Header, string) {

@@ -24,6 +24,13 @@ func (s *Service) LocalStatus() *weirv1.NodeStatus {
 	if s.cfg.Disk != nil {
 		out.DiskFreeBytes, out.DiskNeededBytes = s.cfg.Disk()
 	}
+	if s.cfg.Rebuilds != nil {
+		for _, x := range s.cfg.Rebuilds() {
+			out.Rebuilds = append(out.Rebuilds, &weirv1.Rebuild{
+				Shard: uint32(x.Shard), Node: x.Node, DoneBytes: uint64(x.Done), TotalBytes: uint64(x.Total), StartedAt: membership.Micros(x.Since.UnixMicro()),
+			})
+		}
+	}
 	return out
 }
 

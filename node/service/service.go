@@ -11,6 +11,7 @@ import (
 	"github.com/weirdb/weir/node/catalog"
 	"github.com/weirdb/weir/node/fleet"
 	"github.com/weirdb/weir/node/membership"
+	"github.com/weirdb/weir/node/rebuild"
 	"github.com/weirdb/weir/node/worker"
 	"github.com/weirdb/weir/raftlog/meta"
 	"github.com/weirdb/weir/statequery"
@@ -35,9 +36,11 @@ type Config struct {
 	Leader  Coordinators
 	Members *membership.Membership // nil in a group of one node
 	// Disk returns how many bytes of the node's disk are free, and how many must be for rows to be taken.
-	Disk    func() (free, needed uint64)
-	Version string
-	Queries *statequery.Engine
+	Disk func() (free, needed uint64)
+	// Rebuilds lists the replicas that other nodes bring from this one; nil in a group of one node.
+	Rebuilds func() []rebuild.Export
+	Version  string
+	Queries  *statequery.Engine
 	// MetaStatus describes the meta log's Raft group.
 	MetaStatus func() api.RaftLog
 	// DiskRoom refuses rows while the disk has too little room for them; nil = there is always room.

@@ -399,8 +399,10 @@ type NodeStatus struct {
 	// Free on the disk that holds its data, and how much must be for it to take rows; 0 = it does not tell.
 	DiskFreeBytes   uint64 `protobuf:"varint,13,opt,name=disk_free_bytes,json=diskFreeBytes,proto3" json:"disk_free_bytes,omitempty"`
 	DiskNeededBytes uint64 `protobuf:"varint,14,opt,name=disk_needed_bytes,json=diskNeededBytes,proto3" json:"disk_needed_bytes,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// The replicas of other nodes that are rebuilt from this one now.
+	Rebuilds      []*Rebuild `protobuf:"bytes,15,rep,name=rebuilds,proto3" json:"rebuilds,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NodeStatus) Reset() {
@@ -531,6 +533,92 @@ func (x *NodeStatus) GetDiskNeededBytes() uint64 {
 	return 0
 }
 
+func (x *NodeStatus) GetRebuilds() []*Rebuild {
+	if x != nil {
+		return x.Rebuilds
+	}
+	return nil
+}
+
+// Rebuild is a replica of a shard that a node brings from another one.
+type Rebuild struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Shard uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
+	// The node that brings it.
+	Node string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	// How much of it has been sent, of about how much; and since when.
+	DoneBytes     uint64                 `protobuf:"varint,3,opt,name=done_bytes,json=doneBytes,proto3" json:"done_bytes,omitempty"`
+	TotalBytes    uint64                 `protobuf:"varint,4,opt,name=total_bytes,json=totalBytes,proto3" json:"total_bytes,omitempty"`
+	StartedAt     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Rebuild) Reset() {
+	*x = Rebuild{}
+	mi := &file_weir_v1_cluster_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Rebuild) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Rebuild) ProtoMessage() {}
+
+func (x *Rebuild) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_cluster_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Rebuild.ProtoReflect.Descriptor instead.
+func (*Rebuild) Descriptor() ([]byte, []int) {
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Rebuild) GetShard() uint32 {
+	if x != nil {
+		return x.Shard
+	}
+	return 0
+}
+
+func (x *Rebuild) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *Rebuild) GetDoneBytes() uint64 {
+	if x != nil {
+		return x.DoneBytes
+	}
+	return 0
+}
+
+func (x *Rebuild) GetTotalBytes() uint64 {
+	if x != nil {
+		return x.TotalBytes
+	}
+	return 0
+}
+
+func (x *Rebuild) GetStartedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StartedAt
+	}
+	return nil
+}
+
 // NodeCut is the newest cut of a pipeline that a node serves for all shards.
 type NodeCut struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -542,7 +630,7 @@ type NodeCut struct {
 
 func (x *NodeCut) Reset() {
 	*x = NodeCut{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[6]
+	mi := &file_weir_v1_cluster_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -554,7 +642,7 @@ func (x *NodeCut) String() string {
 func (*NodeCut) ProtoMessage() {}
 
 func (x *NodeCut) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[6]
+	mi := &file_weir_v1_cluster_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -567,7 +655,7 @@ func (x *NodeCut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeCut.ProtoReflect.Descriptor instead.
 func (*NodeCut) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{6}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *NodeCut) GetPipeline() string {
@@ -596,7 +684,7 @@ type AddNodeRequest struct {
 
 func (x *AddNodeRequest) Reset() {
 	*x = AddNodeRequest{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[7]
+	mi := &file_weir_v1_cluster_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -608,7 +696,7 @@ func (x *AddNodeRequest) String() string {
 func (*AddNodeRequest) ProtoMessage() {}
 
 func (x *AddNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[7]
+	mi := &file_weir_v1_cluster_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -621,7 +709,7 @@ func (x *AddNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddNodeRequest.ProtoReflect.Descriptor instead.
 func (*AddNodeRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{7}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *AddNodeRequest) GetPeerAddr() string {
@@ -648,7 +736,7 @@ type AddNodeResponse struct {
 
 func (x *AddNodeResponse) Reset() {
 	*x = AddNodeResponse{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[8]
+	mi := &file_weir_v1_cluster_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -660,7 +748,7 @@ func (x *AddNodeResponse) String() string {
 func (*AddNodeResponse) ProtoMessage() {}
 
 func (x *AddNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[8]
+	mi := &file_weir_v1_cluster_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -673,7 +761,7 @@ func (x *AddNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddNodeResponse.ProtoReflect.Descriptor instead.
 func (*AddNodeResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{8}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *AddNodeResponse) GetNode() *NodeStatus {
@@ -693,7 +781,7 @@ type RemoveNodeRequest struct {
 
 func (x *RemoveNodeRequest) Reset() {
 	*x = RemoveNodeRequest{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[9]
+	mi := &file_weir_v1_cluster_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -705,7 +793,7 @@ func (x *RemoveNodeRequest) String() string {
 func (*RemoveNodeRequest) ProtoMessage() {}
 
 func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[9]
+	mi := &file_weir_v1_cluster_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -718,7 +806,7 @@ func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNodeRequest.ProtoReflect.Descriptor instead.
 func (*RemoveNodeRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{9}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RemoveNodeRequest) GetNode() string {
@@ -738,7 +826,7 @@ type RemoveNodeResponse struct {
 
 func (x *RemoveNodeResponse) Reset() {
 	*x = RemoveNodeResponse{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[10]
+	mi := &file_weir_v1_cluster_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -750,7 +838,7 @@ func (x *RemoveNodeResponse) String() string {
 func (*RemoveNodeResponse) ProtoMessage() {}
 
 func (x *RemoveNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[10]
+	mi := &file_weir_v1_cluster_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -763,7 +851,7 @@ func (x *RemoveNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNodeResponse.ProtoReflect.Descriptor instead.
 func (*RemoveNodeResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{10}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RemoveNodeResponse) GetNode() *NodeStatus {
@@ -785,7 +873,7 @@ type DrainNodeRequest struct {
 
 func (x *DrainNodeRequest) Reset() {
 	*x = DrainNodeRequest{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[11]
+	mi := &file_weir_v1_cluster_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -797,7 +885,7 @@ func (x *DrainNodeRequest) String() string {
 func (*DrainNodeRequest) ProtoMessage() {}
 
 func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[11]
+	mi := &file_weir_v1_cluster_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -810,7 +898,7 @@ func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
 func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{11}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DrainNodeRequest) GetNode() string {
@@ -837,7 +925,7 @@ type DrainNodeResponse struct {
 
 func (x *DrainNodeResponse) Reset() {
 	*x = DrainNodeResponse{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[12]
+	mi := &file_weir_v1_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -849,7 +937,7 @@ func (x *DrainNodeResponse) String() string {
 func (*DrainNodeResponse) ProtoMessage() {}
 
 func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[12]
+	mi := &file_weir_v1_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -862,7 +950,7 @@ func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeResponse.ProtoReflect.Descriptor instead.
 func (*DrainNodeResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{12}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *DrainNodeResponse) GetNode() *NodeStatus {
@@ -881,7 +969,7 @@ type RebalanceRequest struct {
 
 func (x *RebalanceRequest) Reset() {
 	*x = RebalanceRequest{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[13]
+	mi := &file_weir_v1_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -893,7 +981,7 @@ func (x *RebalanceRequest) String() string {
 func (*RebalanceRequest) ProtoMessage() {}
 
 func (x *RebalanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[13]
+	mi := &file_weir_v1_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -906,7 +994,7 @@ func (x *RebalanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebalanceRequest.ProtoReflect.Descriptor instead.
 func (*RebalanceRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{13}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 // RebalanceResponse says what was moved.
@@ -919,7 +1007,7 @@ type RebalanceResponse struct {
 
 func (x *RebalanceResponse) Reset() {
 	*x = RebalanceResponse{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[14]
+	mi := &file_weir_v1_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -931,7 +1019,7 @@ func (x *RebalanceResponse) String() string {
 func (*RebalanceResponse) ProtoMessage() {}
 
 func (x *RebalanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[14]
+	mi := &file_weir_v1_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -944,7 +1032,7 @@ func (x *RebalanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebalanceResponse.ProtoReflect.Descriptor instead.
 func (*RebalanceResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{14}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RebalanceResponse) GetMoves() []*Move {
@@ -966,7 +1054,7 @@ type Move struct {
 
 func (x *Move) Reset() {
 	*x = Move{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[15]
+	mi := &file_weir_v1_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -978,7 +1066,7 @@ func (x *Move) String() string {
 func (*Move) ProtoMessage() {}
 
 func (x *Move) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[15]
+	mi := &file_weir_v1_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -991,7 +1079,7 @@ func (x *Move) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Move.ProtoReflect.Descriptor instead.
 func (*Move) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{15}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Move) GetShard() uint32 {
@@ -1025,7 +1113,7 @@ type VerifyClusterRequest struct {
 
 func (x *VerifyClusterRequest) Reset() {
 	*x = VerifyClusterRequest{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[16]
+	mi := &file_weir_v1_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1037,7 +1125,7 @@ func (x *VerifyClusterRequest) String() string {
 func (*VerifyClusterRequest) ProtoMessage() {}
 
 func (x *VerifyClusterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[16]
+	mi := &file_weir_v1_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1050,7 +1138,7 @@ func (x *VerifyClusterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyClusterRequest.ProtoReflect.Descriptor instead.
 func (*VerifyClusterRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{16}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *VerifyClusterRequest) GetPipelines() []string {
@@ -1070,7 +1158,7 @@ type VerifyClusterResponse struct {
 
 func (x *VerifyClusterResponse) Reset() {
 	*x = VerifyClusterResponse{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[17]
+	mi := &file_weir_v1_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1082,7 +1170,7 @@ func (x *VerifyClusterResponse) String() string {
 func (*VerifyClusterResponse) ProtoMessage() {}
 
 func (x *VerifyClusterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[17]
+	mi := &file_weir_v1_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1095,7 +1183,7 @@ func (x *VerifyClusterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyClusterResponse.ProtoReflect.Descriptor instead.
 func (*VerifyClusterResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{17}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *VerifyClusterResponse) GetVerified() []*Verified {
@@ -1120,7 +1208,7 @@ type Verified struct {
 
 func (x *Verified) Reset() {
 	*x = Verified{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[18]
+	mi := &file_weir_v1_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1132,7 +1220,7 @@ func (x *Verified) String() string {
 func (*Verified) ProtoMessage() {}
 
 func (x *Verified) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[18]
+	mi := &file_weir_v1_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1145,7 +1233,7 @@ func (x *Verified) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verified.ProtoReflect.Descriptor instead.
 func (*Verified) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{18}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Verified) GetPipeline() string {
@@ -1190,14 +1278,16 @@ type Replica struct {
 	Digest uint64                 `protobuf:"fixed64,2,opt,name=digest,proto3" json:"digest,omitempty"`
 	Keys   uint64                 `protobuf:"varint,3,opt,name=keys,proto3" json:"keys,omitempty"`
 	// Why it has not answered.
-	Problem       string `protobuf:"bytes,4,opt,name=problem,proto3" json:"problem,omitempty"`
+	Problem string `protobuf:"bytes,4,opt,name=problem,proto3" json:"problem,omitempty"`
+	// It differs from what a majority holds, and is rebuilt from another node now.
+	Rebuilds      bool `protobuf:"varint,5,opt,name=rebuilds,proto3" json:"rebuilds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[19]
+	mi := &file_weir_v1_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1209,7 +1299,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[19]
+	mi := &file_weir_v1_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1222,7 +1312,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{19}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Replica) GetNode() string {
@@ -1251,6 +1341,13 @@ func (x *Replica) GetProblem() string {
 		return x.Problem
 	}
 	return ""
+}
+
+func (x *Replica) GetRebuilds() bool {
+	if x != nil {
+		return x.Rebuilds
+	}
+	return false
 }
 
 var File_weir_v1_cluster_proto protoreflect.FileDescriptor
@@ -1289,7 +1386,7 @@ const file_weir_v1_cluster_proto_rawDesc = "" +
 	"\x06commit\x18\x02 \x01(\tR\x06commit\x12\x1d\n" +
 	"\n" +
 	"go_version\x18\x03 \x01(\tR\tgoVersion\x12\x10\n" +
-	"\x03api\x18\x04 \x01(\tR\x03api\"\xeb\x03\n" +
+	"\x03api\x18\x04 \x01(\tR\x03api\"\x99\x04\n" +
 	"\n" +
 	"NodeStatus\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
@@ -1308,7 +1405,17 @@ const file_weir_v1_cluster_proto_rawDesc = "" +
 	"shard_logs\x18\v \x03(\v2\x10.weir.v1.RaftLogR\tshardLogs\x12$\n" +
 	"\x04cuts\x18\f \x03(\v2\x10.weir.v1.NodeCutR\x04cuts\x12&\n" +
 	"\x0fdisk_free_bytes\x18\r \x01(\x04R\rdiskFreeBytes\x12*\n" +
-	"\x11disk_needed_bytes\x18\x0e \x01(\x04R\x0fdiskNeededBytes\"E\n" +
+	"\x11disk_needed_bytes\x18\x0e \x01(\x04R\x0fdiskNeededBytes\x12,\n" +
+	"\brebuilds\x18\x0f \x03(\v2\x10.weir.v1.RebuildR\brebuilds\"\xae\x01\n" +
+	"\aRebuild\x12\x14\n" +
+	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1d\n" +
+	"\n" +
+	"done_bytes\x18\x03 \x01(\x04R\tdoneBytes\x12\x1f\n" +
+	"\vtotal_bytes\x18\x04 \x01(\x04R\n" +
+	"totalBytes\x129\n" +
+	"\n" +
+	"started_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\"E\n" +
 	"\aNodeCut\x12\x1a\n" +
 	"\bpipeline\x18\x01 \x01(\tR\bpipeline\x12\x1e\n" +
 	"\n" +
@@ -1346,12 +1453,13 @@ const file_weir_v1_cluster_proto_rawDesc = "" +
 	"checkpoint\x18\x03 \x01(\x04R\n" +
 	"checkpoint\x12\x14\n" +
 	"\x05equal\x18\x04 \x01(\bR\x05equal\x12,\n" +
-	"\breplicas\x18\x05 \x03(\v2\x10.weir.v1.ReplicaR\breplicas\"c\n" +
+	"\breplicas\x18\x05 \x03(\v2\x10.weir.v1.ReplicaR\breplicas\"\x7f\n" +
 	"\aReplica\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\x06R\x06digest\x12\x12\n" +
 	"\x04keys\x18\x03 \x01(\x04R\x04keys\x12\x18\n" +
-	"\aproblem\x18\x04 \x01(\tR\aproblem2\xce\x05\n" +
+	"\aproblem\x18\x04 \x01(\tR\aproblem\x12\x1a\n" +
+	"\brebuilds\x18\x05 \x01(\bR\brebuilds2\xce\x05\n" +
 	"\x0eClusterService\x12W\n" +
 	"\tGetStatus\x12\x19.weir.v1.GetStatusRequest\x1a\x1a.weir.v1.GetStatusResponse\"\x13\x82\xd3\xe4\x93\x02\r\x12\v/v1/cluster\x12Z\n" +
 	"\aAddNode\x12\x17.weir.v1.AddNodeRequest\x1a\x18.weir.v1.AddNodeResponse\"\x1c\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/cluster/nodes\x12g\n" +
@@ -1375,7 +1483,7 @@ func file_weir_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_weir_v1_cluster_proto_rawDescData
 }
 
-var file_weir_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_weir_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_weir_v1_cluster_proto_goTypes = []any{
 	(*GetStatusRequest)(nil),      // 0: weir.v1.GetStatusRequest
 	(*GetStatusResponse)(nil),     // 1: weir.v1.GetStatusResponse
@@ -1383,56 +1491,59 @@ var file_weir_v1_cluster_proto_goTypes = []any{
 	(*GetVersionRequest)(nil),     // 3: weir.v1.GetVersionRequest
 	(*GetVersionResponse)(nil),    // 4: weir.v1.GetVersionResponse
 	(*NodeStatus)(nil),            // 5: weir.v1.NodeStatus
-	(*NodeCut)(nil),               // 6: weir.v1.NodeCut
-	(*AddNodeRequest)(nil),        // 7: weir.v1.AddNodeRequest
-	(*AddNodeResponse)(nil),       // 8: weir.v1.AddNodeResponse
-	(*RemoveNodeRequest)(nil),     // 9: weir.v1.RemoveNodeRequest
-	(*RemoveNodeResponse)(nil),    // 10: weir.v1.RemoveNodeResponse
-	(*DrainNodeRequest)(nil),      // 11: weir.v1.DrainNodeRequest
-	(*DrainNodeResponse)(nil),     // 12: weir.v1.DrainNodeResponse
-	(*RebalanceRequest)(nil),      // 13: weir.v1.RebalanceRequest
-	(*RebalanceResponse)(nil),     // 14: weir.v1.RebalanceResponse
-	(*Move)(nil),                  // 15: weir.v1.Move
-	(*VerifyClusterRequest)(nil),  // 16: weir.v1.VerifyClusterRequest
-	(*VerifyClusterResponse)(nil), // 17: weir.v1.VerifyClusterResponse
-	(*Verified)(nil),              // 18: weir.v1.Verified
-	(*Replica)(nil),               // 19: weir.v1.Replica
-	(*timestamppb.Timestamp)(nil), // 20: google.protobuf.Timestamp
+	(*Rebuild)(nil),               // 6: weir.v1.Rebuild
+	(*NodeCut)(nil),               // 7: weir.v1.NodeCut
+	(*AddNodeRequest)(nil),        // 8: weir.v1.AddNodeRequest
+	(*AddNodeResponse)(nil),       // 9: weir.v1.AddNodeResponse
+	(*RemoveNodeRequest)(nil),     // 10: weir.v1.RemoveNodeRequest
+	(*RemoveNodeResponse)(nil),    // 11: weir.v1.RemoveNodeResponse
+	(*DrainNodeRequest)(nil),      // 12: weir.v1.DrainNodeRequest
+	(*DrainNodeResponse)(nil),     // 13: weir.v1.DrainNodeResponse
+	(*RebalanceRequest)(nil),      // 14: weir.v1.RebalanceRequest
+	(*RebalanceResponse)(nil),     // 15: weir.v1.RebalanceResponse
+	(*Move)(nil),                  // 16: weir.v1.Move
+	(*VerifyClusterRequest)(nil),  // 17: weir.v1.VerifyClusterRequest
+	(*VerifyClusterResponse)(nil), // 18: weir.v1.VerifyClusterResponse
+	(*Verified)(nil),              // 19: weir.v1.Verified
+	(*Replica)(nil),               // 20: weir.v1.Replica
+	(*timestamppb.Timestamp)(nil), // 21: google.protobuf.Timestamp
 }
 var file_weir_v1_cluster_proto_depIdxs = []int32{
 	2,  // 0: weir.v1.GetStatusResponse.meta:type_name -> weir.v1.RaftLog
 	2,  // 1: weir.v1.GetStatusResponse.shard_logs:type_name -> weir.v1.RaftLog
-	20, // 2: weir.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
+	21, // 2: weir.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
 	5,  // 3: weir.v1.GetStatusResponse.nodes:type_name -> weir.v1.NodeStatus
-	20, // 4: weir.v1.NodeStatus.started_at:type_name -> google.protobuf.Timestamp
+	21, // 4: weir.v1.NodeStatus.started_at:type_name -> google.protobuf.Timestamp
 	2,  // 5: weir.v1.NodeStatus.meta:type_name -> weir.v1.RaftLog
 	2,  // 6: weir.v1.NodeStatus.shard_logs:type_name -> weir.v1.RaftLog
-	6,  // 7: weir.v1.NodeStatus.cuts:type_name -> weir.v1.NodeCut
-	5,  // 8: weir.v1.AddNodeResponse.node:type_name -> weir.v1.NodeStatus
-	5,  // 9: weir.v1.RemoveNodeResponse.node:type_name -> weir.v1.NodeStatus
-	5,  // 10: weir.v1.DrainNodeResponse.node:type_name -> weir.v1.NodeStatus
-	15, // 11: weir.v1.RebalanceResponse.moves:type_name -> weir.v1.Move
-	18, // 12: weir.v1.VerifyClusterResponse.verified:type_name -> weir.v1.Verified
-	19, // 13: weir.v1.Verified.replicas:type_name -> weir.v1.Replica
-	0,  // 14: weir.v1.ClusterService.GetStatus:input_type -> weir.v1.GetStatusRequest
-	7,  // 15: weir.v1.ClusterService.AddNode:input_type -> weir.v1.AddNodeRequest
-	9,  // 16: weir.v1.ClusterService.RemoveNode:input_type -> weir.v1.RemoveNodeRequest
-	11, // 17: weir.v1.ClusterService.DrainNode:input_type -> weir.v1.DrainNodeRequest
-	13, // 18: weir.v1.ClusterService.Rebalance:input_type -> weir.v1.RebalanceRequest
-	16, // 19: weir.v1.ClusterService.VerifyCluster:input_type -> weir.v1.VerifyClusterRequest
-	3,  // 20: weir.v1.ClusterService.GetVersion:input_type -> weir.v1.GetVersionRequest
-	1,  // 21: weir.v1.ClusterService.GetStatus:output_type -> weir.v1.GetStatusResponse
-	8,  // 22: weir.v1.ClusterService.AddNode:output_type -> weir.v1.AddNodeResponse
-	10, // 23: weir.v1.ClusterService.RemoveNode:output_type -> weir.v1.RemoveNodeResponse
-	12, // 24: weir.v1.ClusterService.DrainNode:output_type -> weir.v1.DrainNodeResponse
-	14, // 25: weir.v1.ClusterService.Rebalance:output_type -> weir.v1.RebalanceResponse
-	17, // 26: weir.v1.ClusterService.VerifyCluster:output_type -> weir.v1.VerifyClusterResponse
-	4,  // 27: weir.v1.ClusterService.GetVersion:output_type -> weir.v1.GetVersionResponse
-	21, // [21:28] is the sub-list for method output_type
-	14, // [14:21] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	7,  // 7: weir.v1.NodeStatus.cuts:type_name -> weir.v1.NodeCut
+	6,  // 8: weir.v1.NodeStatus.rebuilds:type_name -> weir.v1.Rebuild
+	21, // 9: weir.v1.Rebuild.started_at:type_name -> google.protobuf.Timestamp
+	5,  // 10: weir.v1.AddNodeResponse.node:type_name -> weir.v1.NodeStatus
+	5,  // 11: weir.v1.RemoveNodeResponse.node:type_name -> weir.v1.NodeStatus
+	5,  // 12: weir.v1.DrainNodeResponse.node:type_name -> weir.v1.NodeStatus
+	16, // 13: weir.v1.RebalanceResponse.moves:type_name -> weir.v1.Move
+	19, // 14: weir.v1.VerifyClusterResponse.verified:type_name -> weir.v1.Verified
+	20, // 15: weir.v1.Verified.replicas:type_name -> weir.v1.Replica
+	0,  // 16: weir.v1.ClusterService.GetStatus:input_type -> weir.v1.GetStatusRequest
+	8,  // 17: weir.v1.ClusterService.AddNode:input_type -> weir.v1.AddNodeRequest
+	10, // 18: weir.v1.ClusterService.RemoveNode:input_type -> weir.v1.RemoveNodeRequest
+	12, // 19: weir.v1.ClusterService.DrainNode:input_type -> weir.v1.DrainNodeRequest
+	14, // 20: weir.v1.ClusterService.Rebalance:input_type -> weir.v1.RebalanceRequest
+	17, // 21: weir.v1.ClusterService.VerifyCluster:input_type -> weir.v1.VerifyClusterRequest
+	3,  // 22: weir.v1.ClusterService.GetVersion:input_type -> weir.v1.GetVersionRequest
+	1,  // 23: weir.v1.ClusterService.GetStatus:output_type -> weir.v1.GetStatusResponse
+	9,  // 24: weir.v1.ClusterService.AddNode:output_type -> weir.v1.AddNodeResponse
+	11, // 25: weir.v1.ClusterService.RemoveNode:output_type -> weir.v1.RemoveNodeResponse
+	13, // 26: weir.v1.ClusterService.DrainNode:output_type -> weir.v1.DrainNodeResponse
+	15, // 27: weir.v1.ClusterService.Rebalance:output_type -> weir.v1.RebalanceResponse
+	18, // 28: weir.v1.ClusterService.VerifyCluster:output_type -> weir.v1.VerifyClusterResponse
+	4,  // 29: weir.v1.ClusterService.GetVersion:output_type -> weir.v1.GetVersionResponse
+	23, // [23:30] is the sub-list for method output_type
+	16, // [16:23] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_weir_v1_cluster_proto_init() }
@@ -1446,7 +1557,7 @@ func file_weir_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_v1_cluster_proto_rawDesc), len(file_weir_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   20,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -311,6 +311,112 @@ func (x *DigestReplicaResponse) GetKeys() uint64 {
 	return 0
 }
 
+// DoubtReplicaRequest names a cut.
+type DoubtReplicaRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pipeline      uint64                 `protobuf:"varint,1,opt,name=pipeline,proto3" json:"pipeline,omitempty"`
+	Shard         uint32                 `protobuf:"varint,2,opt,name=shard,proto3" json:"shard,omitempty"`
+	Checkpoint    uint64                 `protobuf:"varint,3,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DoubtReplicaRequest) Reset() {
+	*x = DoubtReplicaRequest{}
+	mi := &file_weir_peer_v1_nodes_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DoubtReplicaRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DoubtReplicaRequest) ProtoMessage() {}
+
+func (x *DoubtReplicaRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peer_v1_nodes_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DoubtReplicaRequest.ProtoReflect.Descriptor instead.
+func (*DoubtReplicaRequest) Descriptor() ([]byte, []int) {
+	return file_weir_peer_v1_nodes_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *DoubtReplicaRequest) GetPipeline() uint64 {
+	if x != nil {
+		return x.Pipeline
+	}
+	return 0
+}
+
+func (x *DoubtReplicaRequest) GetShard() uint32 {
+	if x != nil {
+		return x.Shard
+	}
+	return 0
+}
+
+func (x *DoubtReplicaRequest) GetCheckpoint() uint64 {
+	if x != nil {
+		return x.Checkpoint
+	}
+	return 0
+}
+
+// DoubtReplicaResponse says whether the replica is rebuilt.
+type DoubtReplicaResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Rebuilds      bool                   `protobuf:"varint,1,opt,name=rebuilds,proto3" json:"rebuilds,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DoubtReplicaResponse) Reset() {
+	*x = DoubtReplicaResponse{}
+	mi := &file_weir_peer_v1_nodes_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DoubtReplicaResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DoubtReplicaResponse) ProtoMessage() {}
+
+func (x *DoubtReplicaResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peer_v1_nodes_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DoubtReplicaResponse.ProtoReflect.Descriptor instead.
+func (*DoubtReplicaResponse) Descriptor() ([]byte, []int) {
+	return file_weir_peer_v1_nodes_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *DoubtReplicaResponse) GetRebuilds() bool {
+	if x != nil {
+		return x.Rebuilds
+	}
+	return false
+}
+
 var File_weir_peer_v1_nodes_proto protoreflect.FileDescriptor
 
 const file_weir_peer_v1_nodes_proto_rawDesc = "" +
@@ -331,11 +437,20 @@ const file_weir_peer_v1_nodes_proto_rawDesc = "" +
 	"checkpoint\"C\n" +
 	"\x15DigestReplicaResponse\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\x06R\x06digest\x12\x12\n" +
-	"\x04keys\x18\x02 \x01(\x04R\x04keys2\x98\x02\n" +
+	"\x04keys\x18\x02 \x01(\x04R\x04keys\"g\n" +
+	"\x13DoubtReplicaRequest\x12\x1a\n" +
+	"\bpipeline\x18\x01 \x01(\x04R\bpipeline\x12\x14\n" +
+	"\x05shard\x18\x02 \x01(\rR\x05shard\x12\x1e\n" +
+	"\n" +
+	"checkpoint\x18\x03 \x01(\x04R\n" +
+	"checkpoint\"2\n" +
+	"\x14DoubtReplicaResponse\x12\x1a\n" +
+	"\brebuilds\x18\x01 \x01(\bR\brebuilds2\xef\x02\n" +
 	"\vNodeService\x12X\n" +
 	"\rGetNodeStatus\x12\".weir.peer.v1.GetNodeStatusRequest\x1a#.weir.peer.v1.GetNodeStatusResponse\x12U\n" +
 	"\fTransferLead\x12!.weir.peer.v1.TransferLeadRequest\x1a\".weir.peer.v1.TransferLeadResponse\x12X\n" +
-	"\rDigestReplica\x12\".weir.peer.v1.DigestReplicaRequest\x1a#.weir.peer.v1.DigestReplicaResponseB2Z0github.com/weirdb/weir/proto/weir/peer/v1;peerv1b\x06proto3"
+	"\rDigestReplica\x12\".weir.peer.v1.DigestReplicaRequest\x1a#.weir.peer.v1.DigestReplicaResponse\x12U\n" +
+	"\fDoubtReplica\x12!.weir.peer.v1.DoubtReplicaRequest\x1a\".weir.peer.v1.DoubtReplicaResponseB2Z0github.com/weirdb/weir/proto/weir/peer/v1;peerv1b\x06proto3"
 
 var (
 	file_weir_peer_v1_nodes_proto_rawDescOnce sync.Once
@@ -349,7 +464,7 @@ func file_weir_peer_v1_nodes_proto_rawDescGZIP() []byte {
 	return file_weir_peer_v1_nodes_proto_rawDescData
 }
 
-var file_weir_peer_v1_nodes_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_weir_peer_v1_nodes_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_weir_peer_v1_nodes_proto_goTypes = []any{
 	(*GetNodeStatusRequest)(nil),  // 0: weir.peer.v1.GetNodeStatusRequest
 	(*GetNodeStatusResponse)(nil), // 1: weir.peer.v1.GetNodeStatusResponse
@@ -357,18 +472,22 @@ var file_weir_peer_v1_nodes_proto_goTypes = []any{
 	(*TransferLeadResponse)(nil),  // 3: weir.peer.v1.TransferLeadResponse
 	(*DigestReplicaRequest)(nil),  // 4: weir.peer.v1.DigestReplicaRequest
 	(*DigestReplicaResponse)(nil), // 5: weir.peer.v1.DigestReplicaResponse
-	(*v1.NodeStatus)(nil),         // 6: weir.v1.NodeStatus
+	(*DoubtReplicaRequest)(nil),   // 6: weir.peer.v1.DoubtReplicaRequest
+	(*DoubtReplicaResponse)(nil),  // 7: weir.peer.v1.DoubtReplicaResponse
+	(*v1.NodeStatus)(nil),         // 8: weir.v1.NodeStatus
 }
 var file_weir_peer_v1_nodes_proto_depIdxs = []int32{
-	6, // 0: weir.peer.v1.GetNodeStatusResponse.node:type_name -> weir.v1.NodeStatus
+	8, // 0: weir.peer.v1.GetNodeStatusResponse.node:type_name -> weir.v1.NodeStatus
 	0, // 1: weir.peer.v1.NodeService.GetNodeStatus:input_type -> weir.peer.v1.GetNodeStatusRequest
 	2, // 2: weir.peer.v1.NodeService.TransferLead:input_type -> weir.peer.v1.TransferLeadRequest
 	4, // 3: weir.peer.v1.NodeService.DigestReplica:input_type -> weir.peer.v1.DigestReplicaRequest
-	1, // 4: weir.peer.v1.NodeService.GetNodeStatus:output_type -> weir.peer.v1.GetNodeStatusResponse
-	3, // 5: weir.peer.v1.NodeService.TransferLead:output_type -> weir.peer.v1.TransferLeadResponse
-	5, // 6: weir.peer.v1.NodeService.DigestReplica:output_type -> weir.peer.v1.DigestReplicaResponse
-	4, // [4:7] is the sub-list for method output_type
-	1, // [1:4] is the sub-list for method input_type
+	6, // 4: weir.peer.v1.NodeService.DoubtReplica:input_type -> weir.peer.v1.DoubtReplicaRequest
+	1, // 5: weir.peer.v1.NodeService.GetNodeStatus:output_type -> weir.peer.v1.GetNodeStatusResponse
+	3, // 6: weir.peer.v1.NodeService.TransferLead:output_type -> weir.peer.v1.TransferLeadResponse
+	5, // 7: weir.peer.v1.NodeService.DigestReplica:output_type -> weir.peer.v1.DigestReplicaResponse
+	7, // 8: weir.peer.v1.NodeService.DoubtReplica:output_type -> weir.peer.v1.DoubtReplicaResponse
+	5, // [5:9] is the sub-list for method output_type
+	1, // [1:5] is the sub-list for method input_type
 	1, // [1:1] is the sub-list for extension type_name
 	1, // [1:1] is the sub-list for extension extendee
 	0, // [0:1] is the sub-list for field type_name
@@ -385,7 +504,7 @@ func file_weir_peer_v1_nodes_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_peer_v1_nodes_proto_rawDesc), len(file_weir_peer_v1_nodes_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   6,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

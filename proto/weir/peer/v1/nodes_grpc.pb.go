@@ -24,6 +24,7 @@ const (
 	NodeService_GetNodeStatus_FullMethodName = "/weir.peer.v1.NodeService/GetNodeStatus"
 	NodeService_TransferLead_FullMethodName  = "/weir.peer.v1.NodeService/TransferLead"
 	NodeService_DigestReplica_FullMethodName = "/weir.peer.v1.NodeService/DigestReplica"
+	NodeService_DoubtReplica_FullMethodName  = "/weir.peer.v1.NodeService/DoubtReplica"
 )
 
 // NodeServiceClient is the client API for NodeService service.
@@ -38,6 +39,9 @@ type NodeServiceClient interface {
 	TransferLead(ctx context.Context, in *TransferLeadRequest, opts ...grpc.CallOption) (*TransferLeadResponse, error)
 	// DigestReplica computes the digest of what the node holds of a pipeline on a shard at a cut.
 	DigestReplica(ctx context.Context, in *DigestReplicaRequest, opts ...grpc.CallOption) (*DigestReplicaResponse, error)
+	// DoubtReplica has the node compare its replica of a shard with the others at a cut, and rebuild it when a majority of the
+	// members agree on something else.
+	DoubtReplica(ctx context.Context, in *DoubtReplicaRequest, opts ...grpc.CallOption) (*DoubtReplicaResponse, error)
 }
 
 type nodeServiceClient struct {
@@ -78,6 +82,16 @@ func (c *nodeServiceClient) DigestReplica(ctx context.Context, in *DigestReplica
 	return out, nil
 }
 
+func (c *nodeServiceClient) DoubtReplica(ctx context.Context, in *DoubtReplicaRequest, opts ...grpc.CallOption) (*DoubtReplicaResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DoubtReplicaResponse)
+	err := c.cc.Invoke(ctx, NodeService_DoubtReplica_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // NodeServiceServer is the server API for NodeService service.
 // All implementations must embed UnimplementedNodeServiceServer
 // for forward compatibility.
@@ -90,6 +104,9 @@ type NodeServiceServer interface {
 	TransferLead(context.Context, *TransferLeadRequest) (*TransferLeadResponse, error)
 	// DigestReplica computes the digest of what the node holds of a pipeline on a shard at a cut.
 	DigestReplica(context.Context, *DigestReplicaRequest) (*DigestReplicaResponse, error)
+	// DoubtReplica has the node compare its replica of a shard with the others at a cut, and rebuild it when a majority of the
+	// members agree on something else.
+	DoubtReplica(context.Context, *DoubtReplicaRequest) (*DoubtReplicaResponse, error)
 	mustEmbedUnimplementedNodeServiceServer()
 }
 
@@ -108,6 +125,9 @@ func (UnimplementedNodeServiceServer) TransferLead(context.Context, *TransferLea
 }
 func (UnimplementedNodeServiceServer) DigestReplica(context.Context, *DigestReplicaRequest) (*DigestReplicaResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DigestReplica not implemented")
+}
+func (UnimplementedNodeServiceServer) DoubtReplica(context.Context, *DoubtReplicaRequest) (*DoubtReplicaResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DoubtReplica not implemented")
 }
 func (UnimplementedNodeServiceServer) mustEmbedUnimplementedNodeServiceServer() {}
 func (UnimplementedNodeServiceServer) testEmbeddedByValue()                     {}
@@ -184,6 +204,24 @@ func _NodeService_DigestReplica_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _NodeService_DoubtReplica_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DoubtReplicaRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeServiceServer).DoubtReplica(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeService_DoubtReplica_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeServiceServer).DoubtReplica(ctx, req.(*DoubtReplicaRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // NodeService_ServiceDesc is the grpc.ServiceDesc for NodeService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -202,6 +240,10 @@ var NodeService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DigestReplica",
 			Handler:    _NodeService_DigestReplica_Handler,
+		},
+		{
+			MethodName: "DoubtReplica",
+			Handler:    _NodeService_DoubtReplica_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},
