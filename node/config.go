@@ -110,6 +110,8 @@ type Tuning struct {
 	ElectionTimeout time.Duration
 	// DiskEvery is how often the free space of the disk is looked at.
 	DiskEvery time.Duration
+	// PeerMap has, for the address of another node, the one to dial instead: of a proxy that the node does not know of.
+	PeerMap map[string]string
 }
 
 const (

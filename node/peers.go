@@ -74,7 +74,7 @@ func openPeers(cfg *Config, id *identity) (*peers, error) {
 	var err error
 	p.net, err = peernet.Open(peernet.Config{
 		Self:    peernet.Identity{Node: cfg.NodeID, Data: id.Data, Group: id.Group, GroupName: peerGroupName},
-		Network: cfg.PeerNetwork, Resolve: p.resolve, Admit: p.admit,
+		Network: mapped(cfg.PeerNetwork, cfg.Tuning.PeerMap), Resolve: p.resolve, Admit: p.admit,
 		ServerTLS: cfg.PeerServerTLS, ClientTLS: cfg.PeerClientTLS, Logger: cfg.Logger,
 	})
 	if err != nil {
@@ -97,6 +97,27 @@ func openPeers(cfg *Config, id *identity) (*peers, error) {
 	p.mu.self.PeerAddr = cfg.advertised(p.net.Addr().String())
 	p.serve.Go(func() { p.answer(l) })
 	return p, nil
+}
+
+// mapped returns network, or, with addresses to dial instead of others, a network that does.
+func mapped(network peernet.Network, instead map[string]string) peernet.Network {
+	if len(instead) == 0 {
+		return network
+	}
+	return detour{network, instead}
+}
+
+type detour struct {
+	peernet.Network
+	instead map[string]string
+}
+
+// Dial implements peernet.Network.
+func (d detour) Dial(ctx context.Context, addr string) (net.Conn, error) {
+	if to, ok := d.instead[addr]; ok {
+		addr = to
+	}
+	return d.Network.Dial(ctx, addr)
 }
 
 func (p *peers) close() error {

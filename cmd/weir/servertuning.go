@@ -1,6 +1,11 @@
 package main
 
 import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
 	"github.com/spf13/pflag"
 
 	"github.com/weirdb/weir/node"
@@ -20,9 +25,42 @@ func addTuning(f *pflag.FlagSet, t *node.Tuning, phaseFile *string) {
 	f.Var((*byteSize)(&t.SegmentBytes), "segment-bytes", "size of the log's segment files")
 	f.DurationVar(&t.QueryTime, "query-time", 0, "bound of the reading of one query")
 	f.DurationVar(&t.ElectionTimeout, "election-timeout", 0, "how long a log's members wait for their leader")
+	f.Var((*addrMap)(&t.PeerMap), "peer-map", "ADDR=INSTEAD,…: where to dial other nodes, through a proxy that they do not know of")
 	for _, name := range []string{
-		"phase-file", "merge-layers", "merge-bytes", "merge-age", "merge-every", "retention-every", "snapshot-bytes", "trailing-bytes", "segment-bytes", "election-timeout", "query-time",
+		"phase-file", "merge-layers", "merge-bytes", "merge-age", "merge-every", "retention-every", "snapshot-bytes", "trailing-bytes", "segment-bytes", "election-timeout", "query-time", "peer-map",
 	} {
 		f.Lookup(name).Hidden = true
 	}
 }
+
+// addrMap is a flag of addresses and what stands for them. It prints in order, unlike pflag's own maps.
+type addrMap map[string]string
+
+// String implements pflag.Value.
+func (m *addrMap) String() string {
+	var parts []string
+	for _, addr := range slices.Sorted(maps.Keys(*m)) {
+		parts = append(parts, addr+"="+(*m)[addr])
+	}
+	return strings.Join(parts, ",")
+}
+
+// Set implements pflag.Value.
+func (m *addrMap) Set(list string) error {
+	out := make(addrMap)
+	for part := range strings.SplitSeq(list, ",") {
+		addr, instead, ok := strings.Cut(part, "=")
+		switch {
+		case part == "":
+		case !ok || addr == "" || instead == "":
+			return fmt.Errorf("%q is not ADDR=INSTEAD", part)
+		default:
+			out[addr] = instead
+		}
+	}
+	*m = out
+	return nil
+}
+
+// Type implements pflag.Value.
+func (m *addrMap) Type() string { return "addresses" }
