@@ -168,3 +168,18 @@ func TestAHangUpStopsAVerbAsAnInterruptDoes(t *testing.T) {
 		t.Fatal("nothing heard it")
 	}
 }
+
+// A server that waits for the others of its group stops when it is told to, and that is no failure.
+func TestASignalStopsAServerThatHasNoGroupYet(t *testing.T) {
+	e, _, stderr, signals := testEnvironment(strings.NewReader(""))
+	done := make(chan int, 1)
+	go func() {
+		done <- run(context.Background(), e, []string{"server", "--data-dir", t.TempDir(), "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0",
+			"--peer-addr", "127.0.0.1:0", "--join", "127.0.0.1:1,127.0.0.1:2", "--bootstrap-expect", "3"})
+	}()
+	c := <-signals
+	c <- os.Interrupt
+	if code := <-done; code != 0 {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+}

@@ -65,6 +65,10 @@ func runNode(ctx context.Context, cfg node.Config) error {
 
 func runOnce(ctx context.Context, cfg node.Config) error {
 	n, err := node.Open(ctx, cfg)
+	if err != nil && ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
+		cfg.Logger.Info("stopped before it served", slog.String("data", cfg.DataDir), slog.Any("error", err))
+		return nil // a group may take long to come together, and a supervisor not wait for that
+	}
 	if err != nil {
 		err = fmt.Errorf("start the node: %w", err)
 		if errors.Is(err, syscall.EADDRINUSE) {
