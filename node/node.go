@@ -236,6 +236,8 @@ func (n *Node) Run(ctx context.Context) error {
 	if n.members != nil {
 		g.Go(func() error { return n.members.Run(loops) })
 		g.Go(func() error { return n.storage.tend(loops, &n.cfg) })
+		g.Go(func() error { return n.storage.peers.belong(loops, n.storage.group) })
+		g.Go(func() error { return n.storage.peers.keepBook(loops, n.storage.meta) })
 	}
 	g.Go(func() error { return explain(n.cfg.DataDir, n.storage.watch(loops, &n.cfg)) })
 	g.Go(func() error { return n.disk.Run(loops) })

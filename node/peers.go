@@ -64,6 +64,7 @@ type peers struct {
 		found map[string]string // addresses of nodes, as they have said themselves; the meta log's win
 		self  founding.Report   // what this node says to those that look for their group
 		meta  *meta.Log         // nil until it is open
+		book  []founding.Member // who was in the group when this node ran last
 	}
 }
 
@@ -71,6 +72,7 @@ type peers struct {
 func openPeers(cfg *Config, id *identity) (*peers, error) {
 	p := &peers{cfg: cfg, logger: cfg.Logger, limit: pace.NewLimiter(cfg.Tuning.rebuildRate())}
 	p.mu.found = make(map[string]string)
+	p.readBook()
 	var err error
 	p.net, err = peernet.Open(peernet.Config{
 		Self:    peernet.Identity{Node: cfg.NodeID, Data: id.Data, Group: id.Group, GroupName: peerGroupName},
@@ -143,6 +145,9 @@ func (p *peers) resolve(node string) (string, bool) {
 			return m.PeerAddr, m.State != meta.MemberGone
 		}
 	}
+	if m := p.inBookLocked(node); m != nil {
+		return m.PeerAddr, true
+	}
 	if f := p.mu.self.Founding; f != nil {
 		if m := f.Member(node); m != nil {
 			return m.PeerAddr, true
@@ -168,6 +173,9 @@ func (p *peers) admit(who peernet.Peer) error {
 			}
 			want = m.DataID
 		}
+	}
+	if m := p.inBookLocked(who.Node); want == "" && m != nil {
+		want = m.Data
 	}
 	if f := p.mu.self.Founding; want == "" && f != nil {
 		if m := f.Member(who.Node); m != nil {
@@ -241,8 +249,11 @@ func (p *peers) report() founding.Report {
 		st := p.mu.meta.State()
 		r.Group, r.GroupShards = st.ClusterID, st.Shards
 		for _, m := range st.Members {
-			if m.In() {
+			switch {
+			case m.In():
 				r.In = append(r.In, founding.Member{Node: m.ID, Data: m.DataID})
+			case m.State == meta.MemberGone:
+				r.Left = append(r.Left, founding.Member{Node: m.ID, Data: m.DataID})
 			}
 		}
 	}
@@ -383,6 +394,9 @@ func (p *peers) applied(ctx context.Context, name string, log committed) error {
 		switch dataflow.ReasonOf(err).Kind() {
 		case dataflow.KindUnavailable, dataflow.KindUnknown, dataflow.KindDeadline, dataflow.KindOverloaded:
 		default:
+			return err
+		}
+		if err := p.left(ctx); err != nil {
 			return err
 		}
 		if time.Since(said) >= sayEvery {

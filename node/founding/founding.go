@@ -59,6 +59,8 @@ type Report struct {
 	Group       string   `json:"group,omitempty"`
 	GroupShards int      `json:"group_shards,omitempty"`
 	In          []Member `json:"in,omitempty"`
+	// Left are the nodes that have left the group, for good.
+	Left []Member `json:"left,omitempty"`
 }
 
 // Kind says what to do.

@@ -8,9 +8,12 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/internal/pause"
 	"github.com/weirdb/weir/internal/peernet"
 	"github.com/weirdb/weir/internal/peernet/peernettest"
 	"github.com/weirdb/weir/internal/vfs"
+	weirv1 "github.com/weirdb/weir/proto/weir/v1"
 )
 
 // Peer is a node's place in a group of several.
@@ -88,6 +91,84 @@ func (g *Group) start(nodes ...*Node) {
 	}
 	if err := all.Wait(); err != nil {
 		g.t.Fatal(err)
+	}
+}
+
+// Add takes one node more into the group, through node via, and waits until it is active.
+func (g *Group) Add(via int, opts Options) *Node {
+	g.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	var join []string
+	for _, o := range g.nodes {
+		join = append(join, o.opts.Peer.Addr)
+	}
+	if opts.Shards == 0 {
+		opts.Shards = 2
+	}
+	n := g.add(nodeName(len(g.nodes)), opts, join, 0)
+	g.nodes = append(g.nodes, n)
+	started := make(chan error, 1)
+	go func() { started <- n.start(ctx) }()
+	for _, what := range []func() (bool, error){
+		func() (bool, error) {
+			_, err := g.Node(via).Cluster().AddNode(ctx, &weirv1.AddNodeRequest{PeerAddr: n.opts.Peer.Addr, Node: n.opts.Peer.ID})
+			r := Reason(err) // it may not listen yet, or another node moves
+			if r == dataflow.ReasonUnreachable || r == dataflow.ReasonNodeConflict {
+				return false, nil
+			}
+			return true, err
+		},
+		func() (bool, error) { return g.is(ctx, via, n.opts.Peer.ID, "active") },
+	} {
+		g.until(ctx, what)
+	}
+	if err := <-started; err != nil {
+		g.t.Fatal(err)
+	}
+	return n
+}
+
+// Remove takes a node out of the group, through node via, and waits until it has left.
+func (g *Group) Remove(via, i int) {
+	g.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	name := g.Node(i).opts.Peer.ID
+	g.until(ctx, func() (bool, error) {
+		_, err := g.Node(via).Cluster().RemoveNode(ctx, &weirv1.RemoveNodeRequest{Node: name})
+		if k := Reason(err).Kind(); err != nil && (k == dataflow.KindUnavailable || k == dataflow.KindUnknown) {
+			return false, nil // the meta log changes its leader
+		}
+		return true, err
+	})
+	g.until(ctx, func() (bool, error) { return g.is(ctx, via, name, "gone") })
+}
+
+// is reports whether a node is in a state, as node via says.
+func (g *Group) is(ctx context.Context, via int, node, state string) (bool, error) {
+	st, err := g.Node(via).Cluster().GetStatus(ctx, &weirv1.GetStatusRequest{})
+	for _, s := range st.GetNodes() {
+		if s.GetNode() == node {
+			return s.GetState() == state, err
+		}
+	}
+	return false, err
+}
+
+func (g *Group) until(ctx context.Context, ok func() (bool, error)) {
+	g.t.Helper()
+	for {
+		done, err := ok()
+		if err == nil && !done {
+			err = pause.For(ctx, 4*lookEvery)
+		}
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		if done {
+			return
+		}
 	}
 }
 

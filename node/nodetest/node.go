@@ -250,6 +250,22 @@ func (n *Node) Close() {
 	}
 }
 
+// Ended waits until the node ends by itself, and returns why. It is closed then.
+func (n *Node) Ended() error {
+	n.t.Helper()
+	select {
+	case err := <-n.done:
+		n.done <- nil
+		if cerr := n.shut(); cerr != nil {
+			n.t.Errorf("close the node that has ended: %v", cerr)
+		}
+		return err
+	case <-time.After(patience):
+		n.t.Fatalf("the node does not end by itself")
+		return nil
+	}
+}
+
 // shut ends the node and everything around it, and waits for that.
 func (n *Node) shut() error {
 	n.http.CloseIdleConnections()
