@@ -17,6 +17,10 @@ MEMORY ?= 0
 BALLAST ?= 0
 SCHEDULES ?= 200
 FUZZ_TIME ?= 60s
+# How many groups of real servers are broken, for how long each, and the seed of the first; 0 = a new one.
+RUNS ?= 5
+SECONDS ?= 60
+SEED ?= 0
 SEEDS     ?= 20000
 
 # Written by people; the rest is generated.
@@ -24,7 +28,7 @@ GO_FILES = find . -name '*.go' -not -path './.*' -not -name '*.pb.go' -not -name
 # A checksum of the protos and of what is generated from them.
 PROTO_SUM = cat $$(find proto node/gateway -name '*.proto' -o -name '*.pb.go' -o -name '*.pb.gw.go' -o -name '*.swagger.json' | LC_ALL=C sort) | cksum
 
-.PHONY: build cluster proto proto-check check test lint fmt-check bench demo test-kill test-crash test-group test-race sim fuzz tools clean
+.PHONY: build cluster proto proto-check check test lint fmt-check bench demo test-kill test-crash test-group test-chaos test-race sim fuzz tools clean
 
 ## build: the one binary, in bin/weir
 build:
@@ -80,6 +84,10 @@ test-kill:
 ## test-crash: crash at every durable operation of a scripted life
 test-crash:
 	go test -count=1 -timeout 30m ./internal/crashtest -every 1 -v
+
+## test-chaos: break RUNS groups of real servers for SECONDS each, from SEED on; docs/reliability.md
+test-chaos:
+	go test -count=1 -timeout 10h ./internal/chaostest -runs $(RUNS) -seconds $(SECONDS) -seed $(SEED) -v
 
 ## sim: SEEDS lives of a simulated group, and that seeded defects are found; docs/reliability.md
 sim:
