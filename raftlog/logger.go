@@ -2,13 +2,16 @@ package raftlog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 
 	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
 )
 
 // newRaftLogger returns a logger for hashicorp/raft that writes to l. The library is chatty: its Info is our Debug. In a
@@ -41,13 +44,22 @@ func isRepeated(msg string) bool {
 	return false
 }
 
+// isCutShort reports whether a message is about an entry that the log has no more. A leader finds that of a member that lags,
+// which then gets a snapshot, and one that was deposed of entries that its successor has taken back.
+func isCutShort(args []any) bool {
+	return slices.ContainsFunc(args, func(a any) bool {
+		err, ok := a.(error)
+		return ok && errors.Is(err, raft.ErrLogNotFound)
+	})
+}
+
 var _ hclog.SinkAdapter = (*slogSink)(nil)
 
 // Accept implements hclog.SinkAdapter.
 func (s *slogSink) Accept(_ string, level hclog.Level, msg string, args ...any) {
 	lv := slog.LevelDebug
 	switch {
-	case s.hush.Load() || isRepeated(msg):
+	case s.hush.Load() || isRepeated(msg) || isCutShort(args):
 	case level >= hclog.Error:
 		lv = slog.LevelError
 	case level == hclog.Warn && !s.alone:

@@ -642,7 +642,11 @@ func (w *world) fillDisk(context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := syscall.Fallocate(int(f.Fd()), 0, 0, free-leave); err != nil {
+	// The node writes meanwhile: what is free may be less by now.
+	for err = errors.ErrUnsupported; err != nil && free > leave; free -= 1 << 20 {
+		err = syscall.Fallocate(int(f.Fd()), 0, 0, free-leave)
+	}
+	if err != nil {
 		return "", errors.Join(err, f.Close())
 	}
 	if err := f.Close(); err != nil {
