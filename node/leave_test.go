@@ -23,7 +23,7 @@ func TestANodeThatWasRemovedStops(t *testing.T) {
 func TestAGroupWhoseFoundersWereReplacedStartsCold(t *testing.T) {
 	g := nodetest.OpenGroup(t, 3, nodetest.Options{})
 	for _, old := range []int{2, 3} {
-		g.Add(1, nodetest.Options{})
+		g.Join(1)
 		g.Remove(1, old)
 		if err := g.Node(old).Ended(); dataflow.ReasonOf(err) != dataflow.ReasonNodeConflict {
 			t.Errorf("the removed node ended with %v, want NODE_CONFLICT", err)

@@ -94,20 +94,12 @@ func (g *Group) start(nodes ...*Node) {
 	}
 }
 
-// Add takes one node more into the group, through node via, and waits until it is active.
-func (g *Group) Add(via int, opts Options) *Node {
+// Join takes one node more into the group, through node via, and waits until it is active.
+func (g *Group) Join(via int) *Node {
 	g.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	var join []string
-	for _, o := range g.nodes {
-		join = append(join, o.opts.Peer.Addr)
-	}
-	if opts.Shards == 0 {
-		opts.Shards = 2
-	}
-	n := g.add(nodeName(len(g.nodes)), opts, join, 0)
-	g.nodes = append(g.nodes, n)
+	n := g.Add()
 	started := make(chan error, 1)
 	go func() { started <- n.start(ctx) }()
 	for _, what := range []func() (bool, error){
