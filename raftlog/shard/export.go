@@ -136,15 +136,19 @@ func (x *Lease) snapshot(ctx context.Context, opts ExportOptions) (info raftlog.
 	l := x.log
 	whole := l.group.Hold(1) // until it is known from where on
 	defer whole()
-	// The log of the member that asks may end with entries of the library's own, which no snapshot counts; and a
-	// change of members must have been applied before a snapshot is taken. Only a leader can add an entry behind them.
-	for first := true; l.IsLeader() && (first || l.group.LastIndex() < opts.Have); first = false {
-		if err := l.Barrier(ctx); err != nil {
+	// A member that merely lags may be all that this leader lacks to commit anything, so what is applied here must do, if it
+	// can: to wait for a barrier would be to wait for the member.
+	if opts.Rebuild || l.AppliedIndex() < opts.Have || l.snapshot(ctx) != nil {
+		// The log of the member that asks may end with entries of the library's own, which no snapshot counts; and a
+		// change of members must have been applied before a snapshot is taken. Only a leader can add an entry behind them.
+		for first := true; l.IsLeader() && (first || l.group.LastIndex() < opts.Have); first = false {
+			if err := l.Barrier(ctx); err != nil {
+				return info, "", err
+			}
+		}
+		if err := l.snapshot(ctx); err != nil {
 			return info, "", err
 		}
-	}
-	if err := l.snapshot(ctx); err != nil {
-		return info, "", err
 	}
 	if info, name, x.snap, err = l.group.SnapshotFile(); err != nil {
 		return info, "", err
