@@ -298,7 +298,8 @@ func (f *windowRun) nth(from, to int) error {
 	}
 	end := from // of the peers, without a frame
 	for at := from; at < to; at++ {
-		lo, hi := from, end
+		lo := from
+		var hi int
 		if fr != nil {
 			lo, hi = fr.of(at)
 		} else {
