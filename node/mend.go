@@ -161,7 +161,7 @@ func (m *mender) catchUp(ctx context.Context, sh *worker.Shard) (late bool, err 
 			return false, <-applied
 		}
 		cancel()
-		<-applied // it was given up
+		<-applied //nolint:errcheck // it was given up
 		return err == nil, err
 	}
 }

@@ -94,7 +94,7 @@ func (s *State) foundMembers(ms []*metav1.Member) error {
 	var members []Member
 	for _, m := range ms {
 		if !dataflow.ValidName(m.Id) || m.DataId == "" || m.PeerAddr == "" {
-			return dataflow.Errorf(dataflow.ReasonRequestInvalid, "a node without name, identity or address founds no group: %v", m)
+			return dataflow.Errorf(dataflow.ReasonRequestInvalid, "node %q has no valid name, no identity or no address, and founds no group", m.Id)
 		}
 		d := decodeMember(m)
 		d.State, d.Since = MemberActive, s.Now
