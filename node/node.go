@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"runtime/debug"
@@ -23,6 +24,7 @@ import (
 	"github.com/weirdb/weir/node/gateway"
 	"github.com/weirdb/weir/node/leader"
 	"github.com/weirdb/weir/node/membership"
+	"github.com/weirdb/weir/node/peer"
 	"github.com/weirdb/weir/node/rebuild"
 	"github.com/weirdb/weir/node/resp"
 	"github.com/weirdb/weir/node/service"
@@ -41,7 +43,7 @@ type Node struct {
 	fleet   *fleet.Fleet
 	asked   *fleet.Coordinators
 	members *membership.Membership // nil in a group of one node
-	others  *peerServices          // nil in a group of one node
+	others  *peer.Peers            // nil in a group of one node
 	disk    *diskSpace
 	memory  *state.Budget // of the live tables; nil = they have none
 	queries *statequery.Engine
@@ -162,11 +164,12 @@ func (n *Node) serveNodes() (err error) {
 	if err := n.storage.peers.serveLinks(n.links); err != nil {
 		return err
 	}
-	n.others, err = newPeerServices(n.storage.peers, serviceTasks, func(r grpc.ServiceRegistrar) {
+	// A live read may be as large as a query's memory.
+	n.others, err = peer.Open(peer.Config{Net: n.storage.peers.net, Service: serviceTasks, MaxMessageBytes: math.MaxInt32, Register: func(r grpc.ServiceRegistrar) {
 		n.fleet.Register(r)
 		n.asked.Register(r)
 		n.members.Register(r)
-	})
+	}})
 	return err
 }
 
@@ -175,7 +178,7 @@ func (n *Node) connTo(node string) (grpc.ClientConnInterface, error) {
 	if n.others == nil {
 		return nil, dataflow.Errorf(dataflow.ReasonUnreachable, "node %s: this node's group has no other", node)
 	}
-	return n.others.conn(node)
+	return n.others.Conn(node)
 }
 
 func (n *Node) metaStatus() api.RaftLog {
@@ -329,7 +332,7 @@ func (n *Node) Close() error {
 		n.queries.EndWatches() // when Run has not done it: their followers read the storage
 	}
 	if n.others != nil {
-		n.others.close()
+		errs = append(errs, n.others.Close())
 	}
 	if n.asked != nil {
 		n.asked.Close()

@@ -428,10 +428,10 @@ func (s *storage) meet(ctx context.Context, cfg *Config) error {
 	}
 	s.source, s.due = rebuild.NewSource(), make(chan *Restart, 1)
 	// Handlers read files of the shards, so they must have ended before these are closed.
-	if s.bulk, err = newPeerServices(s.peers, serviceRebuild, s.source.Register, grpc.WaitForHandlers(true)); err != nil {
+	if s.bulk, err = peer.Open(peer.Config{Net: s.peers.net, Service: serviceRebuild, Register: s.source.Register}); err != nil {
 		return err
 	}
-	s.rebuilds = rebuild.New(rebuild.Config{Node: cfg.NodeID, Conn: s.bulk.conn, Members: s.otherMembers, Logger: cfg.Logger})
+	s.rebuilds = rebuild.New(rebuild.Config{Node: cfg.NodeID, Conn: connOf(s.bulk), Members: s.otherMembers, Logger: cfg.Logger})
 	if s.id.Founding != nil {
 		s.peers.setFounding(s.id.Founding)
 		return nil
@@ -517,4 +517,9 @@ func (p *peers) serveLinks(h *link.Hub) error {
 		}
 	})
 	return nil
+}
+
+// connOf returns p's connections as those want them who call services.
+func connOf(p *peer.Peers) func(node string) (grpc.ClientConnInterface, error) {
+	return func(node string) (grpc.ClientConnInterface, error) { return p.Conn(node) }
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/weirdb/weir/dataflow/state"
 	"github.com/weirdb/weir/internal/phase"
 	"github.com/weirdb/weir/internal/vfs"
+	"github.com/weirdb/weir/node/peer"
 	"github.com/weirdb/weir/node/rebuild"
 	"github.com/weirdb/weir/node/worker"
 	"github.com/weirdb/weir/raftlog"
@@ -45,7 +46,7 @@ type storage struct {
 
 	// nil in a group of one node
 	peers    *peers
-	bulk     *peerServices // of source
+	bulk     *peer.Peers // of source
 	source   *rebuild.Source
 	rebuilds *rebuild.Rebuilder
 	due      chan *Restart // asks tend for one
@@ -203,7 +204,7 @@ func (s *storage) groupID() (id dataflow.GroupID, err error) {
 func (s *storage) close() error {
 	var errs []error
 	if s.bulk != nil {
-		s.bulk.close()
+		errs = append(errs, s.bulk.Close())
 	}
 	for _, sh := range s.shards {
 		if sh != nil && sh.Log != nil {

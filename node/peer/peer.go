@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,12 +21,12 @@ import (
 	"github.com/weirdb/weir/raftlog"
 )
 
-// Service is the name of gRPC's connections on peernet.
+// Service is the default name of gRPC's connections on peernet.
 const Service = "grpc"
 
 // The transport's limits.
 const (
-	// maxMessageBytes is the largest message: the largest entry of a log, and its framing.
+	// maxMessageBytes is the largest message unless it is said otherwise: the largest entry of a log, and its framing.
 	maxMessageBytes = dataflow.MaxBatchBytes + dataflow.MaxEntryBytes + 1<<20
 	// maxStreams bounds the calls of one node: a stream per log, and what waits for something.
 	maxStreams = 4096
@@ -52,6 +53,11 @@ var _ Log = (*raftlog.Group)(nil)
 type Config struct {
 	// Net is the network between nodes. It stays the caller's.
 	Net *peernet.Net
+	// Service names connections of their own, for calls that must not wait behind others, or that are served later; default
+	// Service.
+	Service string
+	// MaxMessageBytes bounds a message; default what an entry of a log takes.
+	MaxMessageBytes int
 	// Register adds more services to the server; optional.
 	Register func(grpc.ServiceRegistrar)
 }
@@ -74,7 +80,9 @@ var _ raftlog.Forwarder = (*Peers)(nil)
 
 // Open serves other nodes' calls, and makes calls to them.
 func Open(cfg Config) (*Peers, error) {
-	lis, err := cfg.Net.Listener(Service)
+	cfg.Service = cmp.Or(cfg.Service, Service)
+	cfg.MaxMessageBytes = cmp.Or(cfg.MaxMessageBytes, maxMessageBytes)
+	lis, err := cfg.Net.Listener(cfg.Service)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +90,7 @@ func Open(cfg Config) (*Peers, error) {
 	p.mu.conns = make(map[string]*grpc.ClientConn)
 	p.mu.logs = make(map[string]Log)
 	p.server = grpc.NewServer(
-		grpc.MaxRecvMsgSize(maxMessageBytes), grpc.MaxConcurrentStreams(maxStreams),
+		grpc.MaxRecvMsgSize(cfg.MaxMessageBytes), grpc.MaxConcurrentStreams(maxStreams),
 		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connWindow), grpc.ConnectionTimeout(connectTimeout),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout}),
@@ -128,12 +136,12 @@ func (p *Peers) Conn(node string) (*grpc.ClientConn, error) {
 	}
 	retry := backoff.Config{BaseDelay: firstRetry, Multiplier: 1.6, Jitter: 0.2, MaxDelay: lastRetry}
 	c, err := grpc.NewClient("passthrough:///"+node,
-		grpc.WithContextDialer(func(ctx context.Context, node string) (net.Conn, error) { return p.cfg.Net.Dial(ctx, node, Service) }),
+		grpc.WithContextDialer(func(ctx context.Context, node string) (net.Conn, error) { return p.cfg.Net.Dial(ctx, node, p.cfg.Service) }),
 		grpc.WithTransportCredentials(insecure.NewCredentials()), // peernet does TLS
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: retry, MinConnectTimeout: connectTimeout}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingAfter, Timeout: pingTimeout}),
 		grpc.WithInitialWindowSize(streamWindow), grpc.WithInitialConnWindowSize(connWindow),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageBytes), grpc.MaxCallSendMsgSize(maxMessageBytes)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(p.cfg.MaxMessageBytes), grpc.MaxCallSendMsgSize(p.cfg.MaxMessageBytes)),
 		grpc.WithIdleTimeout(0), // a node that is called once is called again
 		grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(),
 	)
