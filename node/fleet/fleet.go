@@ -46,6 +46,7 @@ type Fleet struct {
 		runs  map[dataflow.PipelineUID]placed
 		// Of this node as one that reads.
 		handles map[dataflow.PipelineUID]*Live
+		ended   []*Live // replaced or forgotten; Watch waits for their markers
 	}
 }
 
@@ -225,11 +226,7 @@ func (f *Fleet) owners() ([]meta.Owner, bool) {
 			return nil, false
 		}
 		if node != f.cfg.Node {
-			l := f.link(node)
-			if l == nil {
-				return nil, false
-			}
-			if up, _ := l.isUp(); !up {
+			if l := f.link(node); l == nil || !l.isUp() {
 				return nil, false
 			}
 		}
@@ -390,10 +387,8 @@ func (f *Fleet) awaitLink(ctx context.Context, node string) (*link, error) {
 	tick := time.NewTicker(ownersEvery)
 	defer tick.Stop()
 	for {
-		if l := f.link(node); l != nil {
-			if up, _ := l.isUp(); up {
-				return l, nil
-			}
+		if l := f.link(node); l != nil && l.isUp() {
+			return l, nil
 		}
 		select {
 		case <-tick.C:

@@ -29,28 +29,26 @@ type link struct {
 
 	mu struct {
 		sync.Mutex
-		up      bool
-		changed chan struct{} // closed and replaced when up changes
-		next    uint64
-		calls   map[uint64]chan *peerv1.Done // each with room for its answer; closed when the link breaks
-		queue   []*peerv1.CoordinateRequest
-		wake    chan struct{} // capacity 1
+		up    bool
+		next  uint64
+		calls map[uint64]chan *peerv1.Done // each with room for its answer; closed when the link breaks
+		queue []*peerv1.CoordinateRequest
+		wake  chan struct{} // capacity 1
 	}
 }
 
 func newLink(node string) *link {
 	l := &link{node: node}
-	l.mu.changed = make(chan struct{})
 	l.mu.calls = make(map[uint64]chan *peerv1.Done)
 	l.mu.wake = make(chan struct{}, 1)
 	return l
 }
 
-// isUp reports whether the node is connected, and returns a channel that is closed when that changes.
-func (l *link) isUp() (bool, <-chan struct{}) {
+// isUp reports whether the node is connected.
+func (l *link) isUp() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.mu.up, l.mu.changed
+	return l.mu.up
 }
 
 func (l *link) set(up bool) {
@@ -60,8 +58,6 @@ func (l *link) set(up bool) {
 		return
 	}
 	l.mu.up = up
-	close(l.mu.changed)
-	l.mu.changed = make(chan struct{})
 	if !up {
 		for id, ch := range l.mu.calls {
 			close(ch)
@@ -134,7 +130,7 @@ func (l *link) answer(d *peerv1.Done) {
 func (l *link) run(ctx context.Context, conn grpc.ClientConnInterface, hello *peerv1.Hello, reports func(*peerv1.CoordinateResponse), lost func(error)) {
 	for ctx.Err() == nil {
 		err := l.hold(ctx, conn, hello, reports)
-		if up, _ := l.isUp(); up {
+		if l.isUp() {
 			l.set(false)
 			if ctx.Err() == nil {
 				lost(err)

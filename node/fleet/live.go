@@ -39,7 +39,7 @@ func (f *Fleet) Live(uid dataflow.PipelineUID) (local *worker.Running, spread *L
 	}
 	others, here := f.nodesOf(p)
 	if len(others) == 0 {
-		f.forget(uid, 0)
+		f.forget(uid)
 		return r, nil
 	}
 	if here && (r == nil || r.Incarnation != p.Incarnation) || !here && p.State != dataflow.PipelineRunning {
@@ -53,6 +53,7 @@ func (f *Fleet) Live(uid dataflow.PipelineUID) (local *worker.Running, spread *L
 	}
 	if l != nil {
 		l.end()
+		f.mu.ended = append(f.mu.ended, l)
 	}
 	l = &Live{f: f, pipeline: uid, incarnation: p.Incarnation, owners: p.Owners, reads: p.Reads, nodes: others, done: make(chan struct{})}
 	if here {
@@ -69,12 +70,13 @@ func (f *Fleet) Runs(uid dataflow.PipelineUID) bool {
 	return here != nil || spread != nil
 }
 
-// forget ends the handle of a pipeline's incarnation other than keep.
-func (f *Fleet) forget(uid dataflow.PipelineUID, keep dataflow.Incarnation) {
+// forget ends the handle of a pipeline, all of which runs here now.
+func (f *Fleet) forget(uid dataflow.PipelineUID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if l := f.mu.handles[uid]; l != nil && l.incarnation != keep {
+	if l := f.mu.handles[uid]; l != nil {
 		l.end()
+		f.mu.ended = append(f.mu.ended, l)
 		delete(f.mu.handles, uid)
 	}
 }
@@ -85,7 +87,8 @@ func (f *Fleet) Watch(ctx context.Context) error {
 		changed := f.cfg.Meta.Changed()
 		st := f.cfg.Meta.State()
 		f.mu.Lock()
-		var gone []*Live
+		gone := f.mu.ended
+		f.mu.ended = nil
 		for uid, l := range f.mu.handles {
 			if p := st.Pipelines[uid]; ctx.Err() != nil || p == nil || p.Incarnation != l.incarnation {
 				l.end()
@@ -129,13 +132,13 @@ func (l *Live) client(node string) (peerv1.TaskServiceClient, error) {
 	return peerv1.NewTaskServiceClient(conn), nil
 }
 
-// failed is the answer to a read that another node did not answer. It is worker.ErrEnded, unless the caller's time is over.
+// failed is the answer to a read that another node did not answer: for who reads, the incarnation has ended, or soon will.
 func (l *Live) failed(node string, err error) error {
 	l.f.cfg.Logger.Debug("live read", "node", node, "pipeline", l.pipeline, "incarnation", l.incarnation, "error", err)
 	return worker.ErrEnded
 }
 
-// remoteTime bounds a live read at another node.
+// remote is the time of a live read at another node.
 func (l *Live) remote() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), remoteTime)
 }
@@ -345,14 +348,14 @@ func (l *Live) Pass(ctx context.Context, want dataflow.Positions) (dataflow.Posi
 				return err
 			}
 			res, err := c.Cover(gctx, &peerv1.CoverRequest{Pipeline: uint64(l.pipeline), Incarnation: uint64(l.incarnation),
-				Marker: id, Want: encodePositions(want)})
+				Marker: id, Want: meta.EncodePositions(want)})
 			if err != nil {
 				if ctx.Err() != nil {
 					return context.Cause(ctx)
 				}
 				return l.failed(node, err)
 			}
-			reached(decodePositions(res.Positions))
+			reached(meta.DecodePositions(res.Positions))
 			return nil
 		})
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/node/worker"
 	peerv1 "github.com/weirdb/weir/proto/weir/peer/v1"
+	"github.com/weirdb/weir/raftlog/meta"
 )
 
 // remoteTime bounds a live read at another node: longer than a busy node needs, shorter than what a caller waits.
@@ -130,9 +131,9 @@ func (s *server) Cover(ctx context.Context, req *peerv1.CoverRequest) (*peerv1.C
 	if err != nil {
 		return nil, err
 	}
-	p, err := r.Run.Marker(ctx, req.Marker, decodePositions(req.Want))
+	p, err := r.Run.Marker(ctx, req.Marker, meta.DecodePositions(req.Want))
 	if err != nil {
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	}
-	return &peerv1.CoverResponse{Positions: encodePositions(p)}, nil
+	return &peerv1.CoverResponse{Positions: meta.EncodePositions(p)}, nil
 }

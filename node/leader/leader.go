@@ -19,7 +19,7 @@ import (
 	"github.com/weirdb/weir/raftlog/meta"
 )
 
-// Worker is what the coordinators need of the nodes that run tasks. *worker.Worker implements it.
+// Worker is what the coordinators need of the nodes that run tasks. *fleet.Fleet implements it.
 type Worker interface {
 	// Start starts all tasks of the incarnation from its base and returns when they run. step takes their reports.
 	Start(ctx context.Context, uid dataflow.PipelineUID, inc dataflow.Incarnation, base *dataflow.CheckpointCommit, step func(coordinator.Event)) error

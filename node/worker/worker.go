@@ -243,7 +243,7 @@ func (w *Worker) Start(ctx context.Context, uid dataflow.PipelineUID, inc datafl
 	st := w.cfg.Meta.State()
 	p := st.Pipelines[uid]
 	if p == nil || p.Incarnation != inc || !w.begin(uid, inc, step) {
-		return stale(uid, inc)
+		return Stale(uid, inc)
 	}
 	w.Stop(uid, inc-1)
 	prog, err := w.cfg.Catalog.Program(st, p)
@@ -317,7 +317,7 @@ func (w *Worker) Start(ctx context.Context, uid dataflow.PipelineUID, inc datafl
 	}
 	if !w.register(uid, run) {
 		run.stop()
-		return stale(uid, inc)
+		return Stale(uid, inc)
 	}
 	run.watch.Go(func() { w.watchLead(uid, run) })
 	w.cfg.Logger.Info("pipeline runs", "pipeline", p.Name, "incarnation", inc, "base", base.ID, "keys", keys, "took", time.Since(began))
@@ -384,9 +384,7 @@ func (w *Worker) watchLead(uid dataflow.PipelineUID, r *Running) {
 }
 
 // Stale says that an incarnation is not the pipeline's any more.
-func Stale(uid dataflow.PipelineUID, inc dataflow.Incarnation) error { return stale(uid, inc) }
-
-func stale(uid dataflow.PipelineUID, inc dataflow.Incarnation) error {
+func Stale(uid dataflow.PipelineUID, inc dataflow.Incarnation) error {
 	return fmt.Errorf("start incarnation %d of pipeline %d: %w", inc, uid, meta.ErrStaleIncarnation)
 }
 

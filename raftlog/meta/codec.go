@@ -78,7 +78,8 @@ func decodeOptions(opts []*metav1.Option) []dataflow.Option {
 	return out
 }
 
-func encodePositions(p dataflow.Positions) []*metav1.Position {
+// EncodePositions returns positions as they are stored, and sent between nodes: in order.
+func EncodePositions(p dataflow.Positions) []*metav1.Position {
 	out := make([]*metav1.Position, 0, len(p))
 	for _, k := range p.Sorted() {
 		out = append(out, &metav1.Position{Stream: uint64(k.Stream), Shard: uint32(k.Shard), Offset: uint64(p[k])})
@@ -86,7 +87,8 @@ func encodePositions(p dataflow.Positions) []*metav1.Position {
 	return out
 }
 
-func decodePositions(ps []*metav1.Position) dataflow.Positions {
+// DecodePositions is the inverse of EncodePositions.
+func DecodePositions(ps []*metav1.Position) dataflow.Positions {
 	out := make(dataflow.Positions, len(ps))
 	for _, p := range ps {
 		out[dataflow.StreamShard{Stream: dataflow.StreamID(p.Stream), Shard: dataflow.ShardID(p.Shard)}] = dataflow.Offset(p.Offset)
@@ -118,7 +120,8 @@ func decodeRows(rows []*metav1.SourceRow) []dataflow.SourceRow {
 	return out
 }
 
-func encodeFailure(f *dataflow.PipelineFailure) *metav1.Failure {
+// EncodeFailure returns a failure as it is stored, and sent between nodes, with its texts cut to what the meta log keeps.
+func EncodeFailure(f *dataflow.PipelineFailure) *metav1.Failure {
 	if f == nil {
 		return nil
 	}
@@ -144,7 +147,8 @@ func plainText(s string) string {
 	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
-func decodeFailure(f *metav1.Failure) *dataflow.PipelineFailure {
+// DecodeFailure is the inverse of EncodeFailure.
+func DecodeFailure(f *metav1.Failure) *dataflow.PipelineFailure {
 	if f == nil {
 		return nil
 	}
@@ -178,7 +182,7 @@ func encodeCommit(c *dataflow.CheckpointCommit) *metav1.Checkpoint {
 	out := &metav1.Checkpoint{
 		Pipeline: uint64(c.Pipeline), Timeline: uint64(c.Timeline), Incarnation: uint64(c.Incarnation), Id: uint64(c.ID),
 		Guarantee: metav1.Guarantee(c.Guarantee), TriggeredAt: c.TriggeredAt, CommittedAt: c.CommittedAt,
-		MetaIndex: uint64(c.MetaIndex), Positions: encodePositions(c.Positions), CatchingUp: c.CatchingUp,
+		MetaIndex: uint64(c.MetaIndex), Positions: EncodePositions(c.Positions), CatchingUp: c.CatchingUp,
 	}
 	for _, s := range c.Shards {
 		out.Shards = append(out.Shards, &metav1.ShardCommit{Shard: uint32(s.Shard), Seq: uint64(s.Seq), Digest: s.Digest,
@@ -192,7 +196,7 @@ func decodeCommit(c *metav1.Checkpoint) *dataflow.CheckpointCommit {
 		Pipeline: dataflow.PipelineUID(c.GetPipeline()), Timeline: dataflow.Timeline(c.GetTimeline()),
 		Incarnation: dataflow.Incarnation(c.GetIncarnation()), ID: dataflow.CheckpointID(c.GetId()),
 		Guarantee: dataflow.Guarantee(c.GetGuarantee()), TriggeredAt: c.GetTriggeredAt(), CommittedAt: c.GetCommittedAt(),
-		MetaIndex: dataflow.LogIndex(c.GetMetaIndex()), Positions: decodePositions(c.GetPositions()), CatchingUp: c.GetCatchingUp(),
+		MetaIndex: dataflow.LogIndex(c.GetMetaIndex()), Positions: DecodePositions(c.GetPositions()), CatchingUp: c.GetCatchingUp(),
 	}
 	for _, s := range c.GetShards() {
 		out.Shards = append(out.Shards, dataflow.ShardCommit{Shard: dataflow.ShardID(s.Shard), Seq: dataflow.DeltaSeq(s.Seq),
@@ -204,7 +208,7 @@ func decodeCommit(c *metav1.Checkpoint) *dataflow.CheckpointCommit {
 func (c CreatePipeline) encode() *metav1.CreatePipeline {
 	out := &metav1.CreatePipeline{
 		Name: c.Name, Sql: c.SQL, Fingerprint: c.Fingerprint, Options: encodeOptions(allPipelineOptions(c.Options)),
-		Start: encodePositions(c.Start), DeployEnd: encodePositions(c.DeployEnd), Owners: encodeOwners(c.Owners),
+		Start: EncodePositions(c.Start), DeployEnd: EncodePositions(c.DeployEnd), Owners: encodeOwners(c.Owners),
 	}
 	for _, d := range c.Declared {
 		out.Declared = append(out.Declared, d.encode())

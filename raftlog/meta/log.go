@@ -199,7 +199,7 @@ func (l *Log) MarkStopped(ctx context.Context, uid dataflow.PipelineUID, i dataf
 // MarkFailed records that the pipeline cannot go on, and why. The failure's incarnation must be the current one.
 func (l *Log) MarkFailed(ctx context.Context, uid dataflow.PipelineUID, f dataflow.PipelineFailure) (*Pipeline, error) {
 	return l.setState(ctx, &metav1.SetPipelineState{Pipeline: uint64(uid), Incarnation: uint64(f.Incarnation),
-		State: metav1.PipelineState_PIPELINE_STATE_FAILED, Failure: encodeFailure(&f)})
+		State: metav1.PipelineState_PIPELINE_STATE_FAILED, Failure: EncodeFailure(&f)})
 }
 
 func (l *Log) setState(ctx context.Context, c *metav1.SetPipelineState) (*Pipeline, error) {

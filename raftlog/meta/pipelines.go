@@ -46,7 +46,7 @@ func (s *State) createPipeline(c *metav1.CreatePipeline) (any, error) {
 		UID: s.NextPipeline, Name: c.Name, SQL: c.Sql, Fingerprint: c.Fingerprint, Options: options,
 		CreatedAt: s.Now, State: dataflow.PipelineRecovering, StateSince: s.Now,
 		Timeline: 1, Incarnation: 1, Cause: "deployed", Owners: decodeOwners(c.Owners),
-		Start: decodePositions(c.Start), DeployEnd: decodePositions(c.DeployEnd),
+		Start: DecodePositions(c.Start), DeployEnd: DecodePositions(c.DeployEnd),
 		AttemptsFrom: 1, AttemptsTo: 1, nextLease: 1,
 	}
 	for _, r := range c.Reads {
@@ -157,7 +157,7 @@ func (s *State) setPipelineState(c *metav1.SetPipelineState) (any, error) {
 		if c.Failure == nil {
 			return nil, dataflow.Errorf(dataflow.ReasonRequestInvalid, "a failure of pipeline %s needs a reason", p.Name)
 		}
-		p.Failure = decodeFailure(c.Failure)
+		p.Failure = DecodeFailure(c.Failure)
 		p.Failure.Incarnation, p.Failure.At = p.Incarnation, s.Now
 		p.ClaimExpired = p.ClaimExpired || p.Failure.Reason == dataflow.ReasonPositionsExpired
 	case to == dataflow.PipelineRecovering && (p.State == dataflow.PipelineStopped || p.State == dataflow.PipelineFailed):

@@ -128,10 +128,10 @@ func decodeSnapshot(b []byte) (*State, error) {
 func encodePipeline(p *Pipeline) *metav1.Pipeline {
 	out := &metav1.Pipeline{
 		Uid: uint64(p.UID), Name: p.Name, Sql: p.SQL, Fingerprint: p.Fingerprint, Options: encodeOptions(p.Options.List()),
-		CreatedAt: p.CreatedAt, State: encodeState(p.State), StateSince: p.StateSince, Failure: encodeFailure(p.Failure),
+		CreatedAt: p.CreatedAt, State: encodeState(p.State), StateSince: p.StateSince, Failure: EncodeFailure(p.Failure),
 		ClaimExpired: p.ClaimExpired, Timeline: uint64(p.Timeline), Incarnation: uint64(p.Incarnation),
 		Base: encodeCommit(p.Base), Owners: encodeOwners(p.Owners), Cause: p.Cause,
-		Start: encodePositions(p.Start), DeployEnd: encodePositions(p.DeployEnd), CaughtUp: p.CaughtUp,
+		Start: EncodePositions(p.Start), DeployEnd: EncodePositions(p.DeployEnd), CaughtUp: p.CaughtUp,
 		AttemptsFrom: uint64(p.AttemptsFrom), AttemptsTo: uint64(p.AttemptsTo),
 		Skip: encodeRows(p.Skip), NextLease: p.nextLease,
 	}
@@ -158,10 +158,10 @@ func decodePipeline(m *metav1.Pipeline) (*Pipeline, error) {
 	}
 	p := &Pipeline{
 		UID: dataflow.PipelineUID(m.Uid), Name: m.Name, SQL: m.Sql, Fingerprint: m.Fingerprint, Options: options,
-		CreatedAt: m.CreatedAt, State: state, StateSince: m.StateSince, Failure: decodeFailure(m.Failure),
+		CreatedAt: m.CreatedAt, State: state, StateSince: m.StateSince, Failure: DecodeFailure(m.Failure),
 		ClaimExpired: m.ClaimExpired, Timeline: dataflow.Timeline(m.Timeline), Incarnation: dataflow.Incarnation(m.Incarnation),
 		Base: decodeCommit(m.Base), Owners: decodeOwners(m.Owners), Cause: m.Cause,
-		Start: decodePositions(m.Start), DeployEnd: decodePositions(m.DeployEnd), CaughtUp: m.CaughtUp,
+		Start: DecodePositions(m.Start), DeployEnd: DecodePositions(m.DeployEnd), CaughtUp: m.CaughtUp,
 		AttemptsFrom: dataflow.CheckpointID(m.AttemptsFrom), AttemptsTo: dataflow.CheckpointID(m.AttemptsTo),
 		Skip: decodeRows(m.Skip), nextLease: m.NextLease,
 	}
