@@ -322,24 +322,18 @@ func (p *peers) find(ctx context.Context) (*founding.Founding, error) {
 	for {
 		var others []founding.Report
 		var missing []string
-		here := false
 		for _, addr := range p.cfg.Join {
 			switch r, err := p.ask(ctx, addr); {
 			case err != nil:
 				p.logger.Debug("look for the group", "addr", addr, "error", err)
 				missing = append(missing, addr)
-			case r == nil:
-				here = true
+			case r == nil: // this node
 			case slices.ContainsFunc(others, func(o founding.Report) bool { return o.Node == r.Node && o.Data == r.Data }):
 			default:
 				others = append(others, *r)
 			}
 		}
-		self := p.report()
-		if !here {
-			self.Join = append([]string{}, self.Join...) // as it was said: the others compare it
-		}
-		d, err := founding.Decide(self, others, missing)
+		d, err := founding.Decide(p.report(), others, missing)
 		if err != nil {
 			return nil, err
 		}

@@ -74,7 +74,7 @@ func (s *pipelineService) LeaseCheckpoint(ctx context.Context, r *weirv1.LeaseCh
 	if err != nil {
 		return nil, err
 	}
-	return &weirv1.LeaseCheckpointResponse{LeaseId: l.ID, CheckpointId: uint64(l.Checkpoint), ExpiresAt: timestamp(l.ExpiresAt)}, nil
+	return &weirv1.LeaseCheckpointResponse{LeaseId: l.ID, CheckpointId: uint64(l.Checkpoint), ExpiresAt: Timestamp(l.ExpiresAt)}, nil
 }
 
 // ReleaseLease implements weirv1.PipelineServiceServer.

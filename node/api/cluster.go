@@ -35,7 +35,7 @@ func (s *clusterService) GetStatus(ctx context.Context, _ *weirv1.GetStatusReque
 		return nil, err
 	}
 	m := &weirv1.GetStatusResponse{ClusterId: s.group.String(), Node: c.Node, Shards: uint32(c.Shards), Meta: RaftMessage(c.Meta),
-		StartedAt: timestamp(c.StartedAt), Pipelines: uint32(c.Pipelines), Streams: uint32(c.Streams), Version: s.version.Version}
+		StartedAt: Timestamp(c.StartedAt), Pipelines: uint32(c.Pipelines), Streams: uint32(c.Streams), Version: s.version.Version}
 	for _, l := range c.Logs {
 		m.ShardLogs = append(m.ShardLogs, RaftMessage(l))
 	}

@@ -15,8 +15,8 @@ import (
 	weirv1 "github.com/weirdb/weir/proto/weir/v1"
 )
 
-// timestamp returns microseconds since 1970 as a message; 0 is unset.
-func timestamp(micros int64) *timestamppb.Timestamp {
+// Timestamp returns microseconds since 1970 as a message; 0 is unset.
+func Timestamp(micros int64) *timestamppb.Timestamp {
 	if micros == 0 {
 		return nil
 	}
@@ -42,7 +42,7 @@ func optionList(m map[string]string) []dataflow.Option {
 
 func streamMessage(s *Stream) *weirv1.Stream {
 	m := &weirv1.Stream{Name: s.Name, Id: uint64(s.ID), Columns: wire.Columns(s.Schema), Options: optionMap(s.Options),
-		Sealed: s.Sealed, CreatedAt: timestamp(s.CreatedAt)}
+		Sealed: s.Sealed, CreatedAt: Timestamp(s.CreatedAt)}
 	for _, c := range s.PartitionBy {
 		m.PartitionBy = append(m.PartitionBy, s.Schema[c].Name)
 	}
@@ -127,9 +127,9 @@ func (n *namer) cut(c *dataflow.Cut) *weirv1.Cut {
 	}
 	m := &weirv1.Cut{
 		Pipeline: c.Pipeline, PipelineUid: uint64(c.UID), Timeline: uint64(c.Timeline), CheckpointId: uint64(c.Checkpoint),
-		Incarnation: uint64(c.Incarnation), Guarantee: guaranteeMessage(c.Guarantee), TriggeredAt: timestamp(c.TriggeredAt),
-		CommittedAt: timestamp(c.CommittedAt), AgeMs: c.AgeMillis,
-		Watermark: timestamp(c.Watermark), BehindRows: c.BehindRows, BehindMs: c.BehindMillis, Speculative: c.Speculative,
+		Incarnation: uint64(c.Incarnation), Guarantee: guaranteeMessage(c.Guarantee), TriggeredAt: Timestamp(c.TriggeredAt),
+		CommittedAt: Timestamp(c.CommittedAt), AgeMs: c.AgeMillis,
+		Watermark: Timestamp(c.Watermark), BehindRows: c.BehindRows, BehindMs: c.BehindMillis, Speculative: c.Speculative,
 		CatchingUp: c.CatchingUp, Node: c.Node, Role: c.Role, PipelineState: stateMessage(c.State), SkippedRows: c.Skipped,
 	}
 	switch {
@@ -156,11 +156,11 @@ func (n *namer) pipeline(p *Pipeline) *weirv1.Pipeline {
 	m := &weirv1.Pipeline{
 		Name: p.Name, Uid: uint64(p.UID), Sql: p.SQL, Options: optionMap(p.Options), State: stateMessage(p.State),
 		Timeline: uint64(p.Timeline), Incarnation: uint64(p.Incarnation), Tables: p.Tables, Streams: p.Streams,
-		CreatedAt: timestamp(p.CreatedAt), Cut: n.cut(p.Cut),
+		CreatedAt: Timestamp(p.CreatedAt), Cut: n.cut(p.Cut),
 	}
 	if f := p.Failure; f != nil && p.State == dataflow.PipelineFailed { // what it once failed with says nothing of now
 		m.Failure = &weirv1.PipelineFailure{
-			Reason: string(f.Reason), Message: f.Message, At: timestamp(f.At), View: f.View, Line: uint32(max(f.Line, 0)),
+			Reason: string(f.Reason), Message: f.Message, At: Timestamp(f.At), View: f.View, Line: uint32(max(f.Line, 0)),
 			Column: uint32(max(f.Column, 0)), HasRow: f.HasRow, Incarnation: uint64(f.Incarnation),
 		}
 		if f.HasRow {
@@ -182,7 +182,7 @@ func (n *namer) checkpoint(pipeline string, c *Checkpoint) *weirv1.Checkpoint {
 	k := c.Commit
 	m := &weirv1.Checkpoint{
 		Pipeline: pipeline, Id: uint64(k.ID), Timeline: uint64(k.Timeline), Incarnation: uint64(k.Incarnation),
-		Guarantee: guaranteeMessage(k.Guarantee), TriggeredAt: timestamp(k.TriggeredAt), CommittedAt: timestamp(k.CommittedAt),
+		Guarantee: guaranteeMessage(k.Guarantee), TriggeredAt: Timestamp(k.TriggeredAt), CommittedAt: Timestamp(k.CommittedAt),
 		Positions: n.positions(k.Positions), SkippedRows: k.Skipped(), CatchingUp: k.CatchingUp, Leases: uint32(c.Leases),
 	}
 	for _, s := range k.Shards {

@@ -79,7 +79,7 @@ func (s *ingestService) appended(st *Stream, shards []ShardAppended, pos dataflo
 	for _, a := range shards {
 		m.Shards = append(m.Shards, &weirv1.ShardAppended{
 			Shard: uint32(a.Shard), FirstOffset: uint64(a.First), NextOffset: uint64(a.Next), Duplicate: a.Duplicate,
-			Overlap: a.Overlap, LastSeq: uint64(a.LastSeq), AppendTime: timestamp(a.AppendTime),
+			Overlap: a.Overlap, LastSeq: uint64(a.LastSeq), AppendTime: Timestamp(a.AppendTime),
 		})
 		switch {
 		case a.Overlap:

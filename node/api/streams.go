@@ -108,7 +108,7 @@ func sendRows(b *batch.Batch, numbers weirv1.Numbers, out weirv1.IngestService_R
 	for i, row := range wire.RowsJSON(b, numbers) {
 		sr := &weirv1.StreamRow{Shard: uint32(b.Shard), Offset: uint64(b.OffsetOf(i)), Row: row}
 		if b.AppendTime != nil {
-			sr.AppendTime = timestamp(b.AppendTime[i])
+			sr.AppendTime = Timestamp(b.AppendTime[i])
 		}
 		m.Rows = append(m.Rows, sr)
 		if size += len(row) + 32; size >= readChunkBytes {

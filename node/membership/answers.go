@@ -8,7 +8,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/weirdb/weir/dataflow"
 	peerv1 "github.com/weirdb/weir/proto/weir/peer/v1"
@@ -298,12 +297,4 @@ func (s *server) DoubtReplica(ctx context.Context, req *peerv1.DoubtReplicaReque
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	}
 	return &peerv1.DoubtReplicaResponse{Rebuilds: rebuilds}, nil
-}
-
-// Micros makes a time of µs since 1970; nil of 0.
-func Micros(at int64) *timestamppb.Timestamp {
-	if at == 0 {
-		return nil
-	}
-	return timestamppb.New(time.UnixMicro(at))
 }

@@ -95,7 +95,7 @@ func (m *Membership) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// each calls f every lookEvery, and when the meta log has moved.
+// each calls f every lookEvery.
 func (m *Membership) each(ctx context.Context, f func()) error {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()

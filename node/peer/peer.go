@@ -136,7 +136,9 @@ func (p *Peers) Conn(node string) (*grpc.ClientConn, error) {
 	}
 	retry := backoff.Config{BaseDelay: firstRetry, Multiplier: 1.6, Jitter: 0.2, MaxDelay: lastRetry}
 	c, err := grpc.NewClient("passthrough:///"+node,
-		grpc.WithContextDialer(func(ctx context.Context, node string) (net.Conn, error) { return p.cfg.Net.Dial(ctx, node, p.cfg.Service) }),
+		grpc.WithContextDialer(func(ctx context.Context, node string) (net.Conn, error) {
+			return p.cfg.Net.Dial(ctx, node, p.cfg.Service)
+		}),
 		grpc.WithTransportCredentials(insecure.NewCredentials()), // peernet does TLS
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: retry, MinConnectTimeout: connectTimeout}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingAfter, Timeout: pingTimeout}),

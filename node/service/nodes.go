@@ -12,7 +12,7 @@ import (
 
 // LocalStatus shows this node as others see it.
 func (s *Service) LocalStatus() *weirv1.NodeStatus {
-	out := &weirv1.NodeStatus{Node: s.cfg.Node, Version: s.cfg.Version, StartedAt: membership.Micros(s.cfg.StartedAt), Meta: api.RaftMessage(s.cfg.MetaStatus())}
+	out := &weirv1.NodeStatus{Node: s.cfg.Node, Version: s.cfg.Version, StartedAt: api.Timestamp(s.cfg.StartedAt), Meta: api.RaftMessage(s.cfg.MetaStatus())}
 	for _, l := range s.logs() {
 		out.ShardLogs = append(out.ShardLogs, api.RaftMessage(l))
 	}
@@ -27,7 +27,7 @@ func (s *Service) LocalStatus() *weirv1.NodeStatus {
 	if s.cfg.Rebuilds != nil {
 		for _, x := range s.cfg.Rebuilds() {
 			out.Rebuilds = append(out.Rebuilds, &weirv1.Rebuild{
-				Shard: uint32(x.Shard), Node: x.Node, DoneBytes: uint64(x.Done), TotalBytes: uint64(x.Total), StartedAt: membership.Micros(x.Since.UnixMicro()),
+				Shard: uint32(x.Shard), Node: x.Node, DoneBytes: uint64(x.Done), TotalBytes: uint64(x.Total), StartedAt: api.Timestamp(x.Since.UnixMicro()),
 			})
 		}
 	}
