@@ -27,7 +27,7 @@ for i in 1 2 3; do
 done
 addr=127.0.0.1:$((base + 1)),127.0.0.1:$((base + 11)),127.0.0.1:$((base + 21))
 for _ in $(seq 150); do
-	if "$weir" cluster status --addr "$addr" >/dev/null 2>&1; then break; fi
+	if status=$("$weir" cluster status --addr "$addr" 2>/dev/null) && ! grep -q "does not answer" <<<"$status"; then break; fi
 	sleep 0.2
 done
 "$weir" cluster status --addr "$addr"
