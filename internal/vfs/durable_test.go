@@ -2,6 +2,7 @@ package vfs_test
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"testing"
 
@@ -48,6 +49,43 @@ func TestAWrittenFileSurvivesACrash(t *testing.T) {
 		}
 		if b, err := vfs.ReadFile(crash(m), "/d/f"); err != nil || string(b) != text {
 			t.Fatalf("got %q, %v, want %q", b, err, text)
+		}
+	}
+}
+
+// Pebble links files while a test takes the disk away.
+func TestACrashCloneWaitsForNoLink(t *testing.T) {
+	m := vfs.NewCrashableMem()
+	f, err := m.Create("/a", vfs.WriteCategoryUnspecified)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	linked := make(chan error, 1)
+	go func() {
+		for i := range 20_000 {
+			if err := m.Link("/a", fmt.Sprintf("/%d", i%10)); err != nil && !errors.Is(err, fs.ErrExist) {
+				linked <- err
+				return
+			}
+			if err := m.Remove(fmt.Sprintf("/%d", i%10)); err != nil {
+				linked <- err
+				return
+			}
+		}
+		linked <- nil
+	}()
+	for {
+		select {
+		case err := <-linked:
+			if err != nil {
+				t.Fatal(err)
+			}
+			return
+		default:
+			crash(m)
 		}
 	}
 }

@@ -25,9 +25,6 @@ type (
 	FileMode          = os.FileMode
 )
 
-// MemFS is a file system in memory which can be cloned as it would look after a crash (CrashClone).
-type MemFS = vfs.MemFS
-
 // DiskUsage is what FS.GetDiskUsage tells of a disk. A file system without a disk answers ErrUnsupported.
 type DiskUsage = vfs.DiskUsage
 
@@ -39,6 +36,3 @@ type CrashCloneCfg = vfs.CrashCloneCfg
 
 // WriteCategoryUnspecified is the category for writes that need no accounting of their own.
 const WriteCategoryUnspecified = vfs.WriteCategoryUnspecified
-
-// NewCrashableMem returns an empty in-memory file system that remembers what has been synced.
-func NewCrashableMem() *MemFS { return vfs.NewCrashableMem() }

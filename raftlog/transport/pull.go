@@ -68,12 +68,29 @@ func (p *puller) forward() {
 			select {
 			case p.out <- rpc:
 			case <-p.stop:
-				rpc.Respond(nil, raft.ErrRaftShutdown)
+				rpc.Respond(noAnswer(rpc.Command), raft.ErrRaftShutdown)
 				return
 			}
 		case <-p.stop:
 			return
 		}
+	}
+}
+
+// noAnswer is what goes with an error: senders of the library's own in-memory transport take an answer of its type for
+// granted.
+func noAnswer(command any) any {
+	switch command.(type) {
+	case *raft.AppendEntriesRequest:
+		return &raft.AppendEntriesResponse{}
+	case *raft.RequestVoteRequest:
+		return &raft.RequestVoteResponse{}
+	case *raft.RequestPreVoteRequest:
+		return &raft.RequestPreVoteResponse{}
+	case *raft.TimeoutNowRequest:
+		return &raft.TimeoutNowResponse{}
+	default:
+		return nil
 	}
 }
 
