@@ -217,14 +217,23 @@ func TestACallFailsWhenItsLinkBreaks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n2 := connect(newFleet("n2"))
 		n2.serve = func(s grpc.BidiStreamingServer[peerv1.CoordinateRequest, peerv1.CoordinateResponse]) error {
+			if _, err := s.Recv(); err != nil {
+				return err
+			}
 			if err := s.Send(&peerv1.CoordinateResponse{Response: &peerv1.CoordinateResponse_Pong{Pong: &peerv1.Pong{}}}); err != nil {
 				return err
 			}
-			<-s.Context().Done() // it takes no request, and answers none
-			return nil
+			for { // it takes requests, and answers none
+				if _, err := s.Recv(); err != nil {
+					return err
+				}
+			}
 		}
 		l := linkTo(t, n2, "n2", "n1", 1)
 		synctest.Wait()
+		if !l.isUp() {
+			t.Fatal("the link is not up")
+		}
 		_, err := l.call(t.Context(), &peerv1.CoordinateRequest{Request: &peerv1.CoordinateRequest_Ping{Ping: &peerv1.Ping{}}})
 		if dataflow.ReasonOf(err) != dataflow.ReasonUnreachable {
 			t.Fatal(err)
