@@ -14,6 +14,7 @@ import (
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/agg"
 	"github.com/weirdb/weir/dataflow/batch"
+	"github.com/weirdb/weir/internal/testkit/postgres"
 )
 
 var record = flag.Bool("record", false, "take the answers from PostgreSQL, by psql with the PG* variables, instead of Weir; use with -rewrite")
@@ -39,7 +40,7 @@ func TestResultsArePostgreSQLs(t *testing.T) {
 		if *record {
 			return askPostgres(t, typ, fns, values)
 		}
-		return foldAll(t, typ, fns, values)
+		return postgres.Recorded(t, d.Rewrite, d.Expected, foldAll(t, typ, fns, values))
 	})
 }
 

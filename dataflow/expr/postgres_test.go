@@ -33,18 +33,23 @@ func TestPostgres(t *testing.T) {
 	datadriven.Walk(t, "testdata/postgres", func(t *testing.T, path string) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			lines := strings.Split(strings.TrimSpace(d.Input), "\n")
-			answer := answerOf
+			answers := func(ask func(string) string) string {
+				var b strings.Builder
+				for _, line := range lines {
+					fmt.Fprintf(&b, "%s  →  %s\n", line, ask(line))
+				}
+				return b.String()
+			}
 			switch {
 			case d.Cmd == "postgres" && pg != nil:
-				answer = func(text string) string { return askPostgres(pg, text) }
-			case d.Cmd != "postgres" && d.Cmd != "weir":
-				t.Fatalf("unknown command %s", d.Cmd)
+				return answers(func(text string) string { return askPostgres(pg, text) })
+			case d.Cmd == "postgres":
+				return postgres.Recorded(t, d.Rewrite, d.Expected, answers(answerOf))
+			case d.Cmd == "weir":
+				return answers(answerOf)
 			}
-			var b strings.Builder
-			for _, line := range lines {
-				fmt.Fprintf(&b, "%s  →  %s\n", line, answer(line))
-			}
-			return b.String()
+			t.Fatalf("unknown command %s", d.Cmd)
+			return ""
 		})
 	})
 }

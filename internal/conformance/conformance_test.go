@@ -100,7 +100,7 @@ func (r *runner) answer(t *testing.T, d *datadriven.TestData) string {
 		if r.pg != nil {
 			return r.ask(t, &c).print(&c)
 		}
-		return r.weir(t, &c)
+		return postgres.Recorded(t, d.Rewrite, d.Expected, r.weir(t, &c))
 	}
 	return d.Expected
 }

@@ -101,3 +101,14 @@ func ErrorOf(output string) (message string, failed bool) {
 	}
 	return message, failed
 }
+
+// Recorded returns the answer that a data-driven test gives for a block whose answer was recorded, when it has asked Weir.
+// -rewrite alone must not change what PostgreSQL said: under it (rewriting), an answer that differs from the recorded one fails
+// the test, which leaves the file as it is.
+func Recorded(t testing.TB, rewriting bool, recorded, answer string) string {
+	t.Helper()
+	if rewriting && strings.TrimSuffix(answer, "\n") != strings.TrimSuffix(recorded, "\n") {
+		t.Fatalf("PostgreSQL's answer is recorded, and -rewrite without -record does not replace it: it was\n%sand is\n%s", recorded, answer)
+	}
+	return answer
+}
