@@ -52,6 +52,9 @@ type ScanRange struct {
 type Page struct {
 	Limit int    // rows; 0 = the default of 1,000
 	Token string // where the page before ended; "" for the first
+	// AtMost is how many rows of a scan are still wanted, on this page and those that would follow; 0 = all. The page that
+	// reaches it is the last.
+	AtMost int64
 }
 
 // Cut says which input an answer reflects and how far behind it is. Every answer carries one.

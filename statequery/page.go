@@ -41,7 +41,7 @@ func (e *Engine) page(token string, request uint64) (*page, error) {
 	}
 	if t.Request != request {
 		return nil, dataflow.Errorf(dataflow.ReasonTokenInvalid, "page_token: it continues another request").
-			WithHint("send the parameters of the first page again; only limit may change")
+			WithHint("send the parameters of the first page again; only limit and at_most may change")
 	}
 	pg.token, pg.lease = &t, t.Lease
 	return pg, nil
@@ -103,6 +103,8 @@ func pageLimit(p dataflow.Page, unsaid int) (int, error) {
 	switch {
 	case p.Limit < 0:
 		return 0, dataflow.Errorf(dataflow.ReasonRequestInvalid, "limit: %d is negative", p.Limit)
+	case p.AtMost < 0:
+		return 0, dataflow.Errorf(dataflow.ReasonRequestInvalid, "at_most: %d is negative", p.AtMost)
 	case p.Limit == 0:
 		return unsaid, nil
 	}

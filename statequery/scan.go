@@ -8,13 +8,17 @@ import (
 	"github.com/weirdb/weir/dataflow/batch"
 )
 
-// Scan returns a page of rows in key order, and the token of the next page, "" at the end. A page can end before its limit,
+// Scan returns a page of rows in key order, and the token of the next page, "" at the end or when as many rows have come as
+// are wanted. A page can end before its limit,
 // even without rows, when that many bytes or that much time have been spent on it.
 func (e *Engine) Scan(ctx context.Context, pipeline, table string, sr dataflow.ScanRange, p dataflow.Page, o dataflow.ReadOptions) (*batch.Batch, string, dataflow.Cut, error) {
 	fail := func(err error) (*batch.Batch, string, dataflow.Cut, error) { return nil, "", dataflow.Cut{}, err }
 	limit, err := pageLimit(p, defaultPage)
 	if err != nil {
 		return fail(err)
+	}
+	if p.AtMost > 0 {
+		limit = int(min(int64(limit), p.AtMost))
 	}
 	pl, t, err := e.table(pipeline, table)
 	if err != nil {
@@ -42,7 +46,7 @@ func (e *Engine) Scan(ctx context.Context, pipeline, table string, sr dataflow.S
 		return fail(err)
 	}
 	next := ""
-	if last == nil {
+	if last == nil || p.AtMost > 0 && int64(rows.N) >= p.AtMost {
 		pg.end(ctx, r)
 	} else if next, err = pg.next(ctx, r, last); err != nil {
 		return fail(err)

@@ -191,6 +191,32 @@ func TestTheLastPageGivesTheLeaseBack(t *testing.T) {
 	}
 }
 
+func TestAScanThatHasTheRowsItWantsKeepsNoLease(t *testing.T) {
+	w := seeded(t) // five rows
+	e := w.engine()
+	scan := func(token string, limit int, atMost int64) (rows int, next string) {
+		t.Helper()
+		b, next, _, err := e.Scan(t.Context(), pipelineName, "counts", dataflow.ScanRange{}, dataflow.Page{Limit: limit, Token: token, AtMost: atMost}, dataflow.ReadOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.unpinned()
+		return b.N, next
+	}
+	if rows, next := scan("", 0, 2); rows != 2 || next != "" || w.leases() != 0 {
+		t.Errorf("two rows: got %d, %d leases, next %q", rows, w.leases(), next)
+	}
+	rows, next := scan("", 2, 3)
+	if rows != 2 || next == "" || w.leases() != 1 {
+		t.Errorf("two of three rows: got %d, %d leases, next %q", rows, w.leases(), next)
+	}
+	if rows, next = scan(next, 2, 1); rows != 1 || next != "" || w.leases() != 0 {
+		t.Errorf("the third row: got %d, %d leases, next %q", rows, w.leases(), next)
+	}
+	_, _, _, err := e.Scan(t.Context(), pipelineName, "counts", dataflow.ScanRange{}, dataflow.Page{AtMost: -1}, dataflow.ReadOptions{})
+	refused(t, err, dataflow.ReasonRequestInvalid)
+}
+
 func TestAPageTokenIsBoundToItsRequest(t *testing.T) {
 	w := seeded(t)
 	e := w.engine()

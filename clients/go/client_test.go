@@ -3,6 +3,7 @@ package weir
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -22,6 +23,7 @@ type fakeQueries struct {
 	sessions []string
 	answer   func(call int) (*weirv1.Cut, error)
 	pages    [][][]byte
+	wanted   []int64 // at_most of each page that was asked for
 }
 
 func (f *fakeQueries) next(session string) (*weirv1.Cut, error) {
@@ -53,6 +55,7 @@ func (f *fakeQueries) Query(_ context.Context, r *weirv1.QueryRequest) (*weirv1.
 func (f *fakeQueries) Scan(_ context.Context, r *weirv1.ScanRequest) (*weirv1.ScanResponse, error) {
 	n := len(r.GetPageToken())
 	m := &weirv1.ScanResponse{Rows: f.pages[n], Cut: &weirv1.Cut{CheckpointId: 7}}
+	f.wanted = append(f.wanted, r.GetAtMost())
 	if n < len(f.pages)-1 {
 		m.NextPageToken = strings.Repeat("x", n+1)
 	}
@@ -225,7 +228,9 @@ func TestScanFetchesPagesUntilTheEndOrTheLimit(t *testing.T) {
 	}
 	f := &fakeQueries{pages: [][][]byte{row("1", "2"), nil, row("3"), row("4")}}
 	withQueries(t, f, func(t *testing.T, c *Client) {
+		wanted := map[int][]int64{0: {0, 0, 0, 0}, 3: {3, 1, 1}, 9: {9, 7, 7, 6}}
 		for limit, want := range map[int]string{0: "1 2 3 4", 3: "1 2 3", 9: "1 2 3 4"} {
+			f.wanted = nil
 			r, err := c.Scan(t.Context(), "p.t", ScanRange{Limit: limit}, ReadOptions{})
 			if err != nil {
 				t.Fatal(err)
@@ -236,6 +241,9 @@ func TestScanFetchesPagesUntilTheEndOrTheLimit(t *testing.T) {
 			}
 			if r.Err() != nil || strings.Join(got, " ") != want || r.Cut().GetCheckpointId() != 7 {
 				t.Errorf("limit %d: %v %v %v", limit, got, r.Err(), r.Cut())
+			}
+			if !slices.Equal(f.wanted, wanted[limit]) {
+				t.Errorf("limit %d: the pages were asked for with at_most %v, want %v", limit, f.wanted, wanted[limit])
 			}
 		}
 	})

@@ -137,13 +137,15 @@ func (c *Client) Scan(ctx context.Context, table string, s ScanRange, o ReadOpti
 	if s.To != nil {
 		req.To = wire.Value(*s.To)
 	}
+	left := int64(max(s.Limit, 0))
 	return openRows(s.Limit, func(token string) (*page, error) {
-		req.PageToken = token
+		req.PageToken, req.AtMost = token, left
 		r, err := call(ctx, c, repeatable, c.query.Scan, req)
 		c.finish(p, &o, r.GetCut(), err)
 		if err != nil {
 			return nil, err
 		}
+		left = max(left-int64(len(r.GetRows())), 0) // 0 is no limit, or nobody asks for more
 		return &page{rows: rawRows(r.GetRows()), cut: r.GetCut(), next: r.GetNextPageToken()}, nil
 	})
 }

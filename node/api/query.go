@@ -228,6 +228,9 @@ func (s *queryService) Scan(ctx context.Context, r *weirv1.ScanRequest) (*weirv1
 	if err != nil {
 		return nil, err
 	}
+	if page.AtMost = r.GetAtMost(); page.AtMost < 0 {
+		return nil, invalid("at_most", "%d is negative", page.AtMost)
+	}
 	rng, err := scanRange(r)
 	if err != nil {
 		return nil, err

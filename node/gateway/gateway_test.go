@@ -250,7 +250,10 @@ func TestScansGoPageByPage(t *testing.T) {
 	if a := h.get(table + "?limit=99999999999999"); a.status != 200 {
 		t.Fatalf("a limit over the most is not clamped: %s", a.body)
 	}
-	for query, part := range map[string]string{"limit=-1": "negative", "limit=x": "whole number", "limit=1&limit=2": "2 times", "nope=1": "no parameter",
+	if a := h.get(table + "?at_most=2"); a.status != 200 || strings.Count(a.body, `"word"`) != 2 || !strings.Contains(a.body, `"next_page_token":"",`) {
+		t.Fatalf("got %d %s", a.status, a.body)
+	}
+	for query, part := range map[string]string{"limit=-1": "negative", "at_most=-1": "negative", "limit=x": "whole number", "limit=1&limit=2": "2 times", "nope=1": "no parameter",
 		"isolation=SERIALIZABLE": "READ_COMMITTED", "numbers=roman": "json or string", "max_wait=soon": "length of time", "checkpoint_id=-1": "whole number", "%zz": "well formed"} {
 		h.refused(h.get(table+"?"+query), 400, dataflow.ReasonRequestInvalid, part)
 	}

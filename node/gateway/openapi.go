@@ -115,6 +115,7 @@ func describeRows(paths object) error {
 		param("from", "string", "The next key column is at least this."),
 		param("to", "string", "The next key column is less than this."),
 		param("limit", "integer", "Rows per page; default 1000, at most 10000."),
+		param("at_most", "integer", "Rows still wanted, on this page and all that would follow; the page that reaches it is the last."),
 		param("page_token", "string", "next_page_token of the page before.")), read...)
 
 	batch, err := operation(paths, table+":batchGet", "post")

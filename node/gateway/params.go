@@ -86,7 +86,7 @@ func (p *params) given(name string) string {
 
 func (p *params) has(name string) bool { return len(p.values[name]) > 0 }
 
-func (p *params) int32(name string) int32 {
+func (p *params) int64(name string) int64 {
 	t := p.given(name)
 	if t == "" {
 		return 0
@@ -95,7 +95,11 @@ func (p *params) int32(name string) int32 {
 	if err != nil {
 		p.fail(name, "%s: %.60q is not a whole number", name, t)
 	}
-	return int32(max(min(n, 1<<31-1), -1<<31)) // the server clamps or refuses it
+	return n
+}
+
+func (p *params) int32(name string) int32 {
+	return int32(max(min(p.int64(name), 1<<31-1), -1<<31)) // the server clamps or refuses it
 }
 
 func (p *params) uint64(name string) uint64 {

@@ -53,11 +53,11 @@ func (g *Gateway) getRow(w http.ResponseWriter, r *http.Request, path map[string
 
 // scan answers GET …/rows.
 func (g *Gateway) scan(w http.ResponseWriter, r *http.Request, path map[string]string) {
-	p := newParams(r, "key", "prefix", "from", "to", "limit", "page_token")
+	p := newParams(r, "key", "prefix", "from", "to", "limit", "at_most", "page_token")
 	rp := p.read()
 	req := &weirv1.ScanRequest{
 		Pipeline: path["pipeline"], Table: path["table"], Equal: literals(p.values["key"]), Prefix: p.text("prefix"),
-		Limit: p.int32("limit"), PageToken: p.text("page_token"), Isolation: rp.isolation, MinToken: rp.minToken,
+		Limit: p.int32("limit"), AtMost: p.int64("at_most"), PageToken: p.text("page_token"), Isolation: rp.isolation, MinToken: rp.minToken,
 		SessionToken: rp.sessionToken, MaxWait: rp.maxWait, CheckpointId: rp.checkpoint, Numbers: rp.numbers,
 	}
 	if p.has("from") {

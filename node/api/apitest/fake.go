@@ -513,6 +513,9 @@ func (f *Fake) Scan(_ context.Context, pipeline, table string, r dataflow.ScanRa
 		if r.From != nil && first < r.From.Str || r.To != nil && first >= r.To.Str || len(first) < len(r.Prefix) || first[:len(r.Prefix)] != r.Prefix {
 			continue
 		}
+		if p.AtMost > 0 && int64(len(sel)) == p.AtMost {
+			break
+		}
 		if len(sel) == limit {
 			next = fmt.Sprint(i)
 			break

@@ -390,13 +390,16 @@ type ScanRequest struct {
 	// Rows per page; 0 = 1000, at most 10,000.
 	Limit int32 `protobuf:"varint,7,opt,name=limit,proto3" json:"limit,omitempty"`
 	// next_page_token of the page before; all other fields as before.
-	PageToken     string               `protobuf:"bytes,8,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	Isolation     Read                 `protobuf:"varint,9,opt,name=isolation,proto3,enum=weir.v1.Read" json:"isolation,omitempty"`
-	MinToken      string               `protobuf:"bytes,10,opt,name=min_token,json=minToken,proto3" json:"min_token,omitempty"`
-	SessionToken  string               `protobuf:"bytes,11,opt,name=session_token,json=sessionToken,proto3" json:"session_token,omitempty"`
-	MaxWait       *durationpb.Duration `protobuf:"bytes,12,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`
-	CheckpointId  *uint64              `protobuf:"varint,13,opt,name=checkpoint_id,json=checkpointId,proto3,oneof" json:"checkpoint_id,omitempty"`
-	Numbers       Numbers              `protobuf:"varint,14,opt,name=numbers,proto3,enum=weir.v1.Numbers" json:"numbers,omitempty"`
+	PageToken    string               `protobuf:"bytes,8,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	Isolation    Read                 `protobuf:"varint,9,opt,name=isolation,proto3,enum=weir.v1.Read" json:"isolation,omitempty"`
+	MinToken     string               `protobuf:"bytes,10,opt,name=min_token,json=minToken,proto3" json:"min_token,omitempty"`
+	SessionToken string               `protobuf:"bytes,11,opt,name=session_token,json=sessionToken,proto3" json:"session_token,omitempty"`
+	MaxWait      *durationpb.Duration `protobuf:"bytes,12,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`
+	CheckpointId *uint64              `protobuf:"varint,13,opt,name=checkpoint_id,json=checkpointId,proto3,oneof" json:"checkpoint_id,omitempty"`
+	Numbers      Numbers              `protobuf:"varint,14,opt,name=numbers,proto3,enum=weir.v1.Numbers" json:"numbers,omitempty"`
+	// Rows that are still wanted, on this page and all that would follow; 0 = all there are. The page that reaches it is the
+	// last one: it has no next_page_token, and its cut is not kept for another.
+	AtMost        int64 `protobuf:"varint,15,opt,name=at_most,json=atMost,proto3" json:"at_most,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -527,6 +530,13 @@ func (x *ScanRequest) GetNumbers() Numbers {
 		return x.Numbers
 	}
 	return Numbers_NUMBERS_UNSPECIFIED
+}
+
+func (x *ScanRequest) GetAtMost() int64 {
+	if x != nil {
+		return x.AtMost
+	}
+	return 0
 }
 
 type ScanResponse struct {
@@ -1088,7 +1098,7 @@ const file_weir_v1_query_proto_rawDesc = "" +
 	"\x04rows\x18\x01 \x03(\fR\x04rows\x12\x1e\n" +
 	"\x03cut\x18\x02 \x01(\v2\f.weir.v1.CutR\x03cut\x124\n" +
 	"\vpacked_rows\x18\x03 \x01(\v2\x13.weir.v1.TextValuesR\n" +
-	"packedRows\"\x81\x04\n" +
+	"packedRows\"\x9a\x04\n" +
 	"\vScanRequest\x12\x1a\n" +
 	"\bpipeline\x18\x01 \x01(\tR\bpipeline\x12\x14\n" +
 	"\x05table\x18\x02 \x01(\tR\x05table\x12\"\n" +
@@ -1105,7 +1115,8 @@ const file_weir_v1_query_proto_rawDesc = "" +
 	"\rsession_token\x18\v \x01(\tR\fsessionToken\x124\n" +
 	"\bmax_wait\x18\f \x01(\v2\x19.google.protobuf.DurationR\amaxWait\x12(\n" +
 	"\rcheckpoint_id\x18\r \x01(\x04H\x00R\fcheckpointId\x88\x01\x01\x12*\n" +
-	"\anumbers\x18\x0e \x01(\x0e2\x10.weir.v1.NumbersR\anumbersB\x10\n" +
+	"\anumbers\x18\x0e \x01(\x0e2\x10.weir.v1.NumbersR\anumbers\x12\x17\n" +
+	"\aat_most\x18\x0f \x01(\x03R\x06atMostB\x10\n" +
 	"\x0e_checkpoint_id\"j\n" +
 	"\fScanResponse\x12\x12\n" +
 	"\x04rows\x18\x01 \x03(\fR\x04rows\x12\x1e\n" +
