@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"log/slog"
 	"net"
 	"slices"
 	"time"
@@ -28,9 +29,14 @@ func (n *Net) welcome(raw net.Conn) {
 		_ = c.Close() // it was not used
 	}
 	_ = raw.Close() // it was not used
-	if !errors.Is(err, errWho) && n.ctx.Err() == nil {
-		n.cfg.Logger.Warn("a node was not let in", "addr", raw.RemoteAddr(), "err", err)
+	if errors.Is(err, errWho) || n.ctx.Err() != nil {
+		return
 	}
+	level := slog.LevelWarn
+	if r := new(Refusal); errors.As(err, &r) && r.Reason.Temporary() {
+		level = slog.LevelDebug // it tries again, and who waits for it says so
+	}
+	n.cfg.Logger.Log(n.ctx, level, "a node was not let in", "addr", raw.RemoteAddr(), "err", err)
 }
 
 // errWho ends a connection that only asked.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"syscall"
 )
 
 // ErrClosed says that the Net, or one of its listeners, is closed.
@@ -64,6 +65,16 @@ func (e *Refusal) Error() string {
 func (e *Refusal) Is(target error) bool {
 	t, ok := target.(*Refusal)
 	return ok && t.Reason == e.Reason
+}
+
+// IsAbsent says whether a connection was not made because what it was for is not there: nothing listens at the node's address,
+// or the node serves other things and not this, or it stops. A node that does not answer may be there.
+func IsAbsent(err error) bool {
+	var r *Refusal
+	if errors.As(err, &r) {
+		return r.Theirs && (r.Reason == ReasonService || r.Reason == ReasonClosing)
+	}
+	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
 // refuse returns a refusal of this side.
