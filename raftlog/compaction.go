@@ -11,7 +11,9 @@ import (
 )
 
 // onApply counts applied bytes and asks for a snapshot when there are enough (R5).
-func (g *Group) onApply(_ uint64, bytes int) {
+func (g *Group) onApply(l *raft.Log) {
+	g.tellCommitted(l.Term)
+	bytes := len(l.Data)
 	avg := g.avgEntry.Load()
 	g.avgEntry.Store(avg + (int64(bytes)-avg)/16)
 	if n := g.sinceSnap.Add(int64(bytes)); g.cfg.SnapshotBytes > 0 && n >= g.cfg.SnapshotBytes {

@@ -37,5 +37,9 @@
 // R9. A group with Config.PullSnapshots takes no snapshot of a leader's through Raft: its member is brought forward from
 // outside while it is closed (transport, T5), and the leader holds its log for it (Hold).
 //
+// R10. A leader that is gone, or silent for an election timeout, is replaced before Raft's own timers: the members that have lost
+// it agree on who stands (succession). What is committed the others learn at once, and a member that comes back gets its
+// entries at once (transport, T6 and T8).
+//
 // Non-goals: reads on followers without a Barrier, which are the business of who owns the FSM.
 package raftlog

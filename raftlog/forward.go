@@ -147,9 +147,9 @@ func (f *forwarding) run() {
 }
 
 // leads returns who leads, as far as it is known.
-func (f *forwarding) leads() leadership {
-	term := f.g.Term() // before the leader: a newer one would refuse an older term, and not the other way round
-	return leadership{f.g.Leader(), term}
+func (g *Group) leads() leadership {
+	term := g.Term() // before the leader: a newer one would refuse an older term, and not the other way round
+	return leadership{g.Leader(), term}
 }
 
 func (f *forwarding) dispatch(p *Pending) {
@@ -157,7 +157,7 @@ func (f *forwarding) dispatch(p *Pending) {
 		f.g.queue <- p // never blocks: p has its place
 		return
 	}
-	to := f.leads()
+	to := f.g.leads()
 	if to.node == "" || to.node == f.g.cfg.NodeID {
 		f.end(p, f.g.errNotLeader())
 		return
@@ -254,7 +254,7 @@ func (f *forwarding) retire(s *forwardStream) {
 func (f *forwarding) watch() {
 	for {
 		changed := f.g.Changed()
-		to := f.leads()
+		to := f.g.leads()
 		f.mu.Lock()
 		if s := f.mu.stream; s != nil && s.to.node != to.node {
 			f.retire(s)

@@ -46,8 +46,8 @@ type Snapshot interface {
 type fsmAdapter struct {
 	fsm  FSM
 	fail func(error) // names the log
-	// onApply is called after each command with the bytes it took in the log.
-	onApply func(index uint64, bytes int)
+	// onApply is called after each command.
+	onApply func(*raft.Log)
 	// fwd is told what commands that this member had others propose came to; nil in a group that forwards none.
 	fwd     *forwarding
 	frozen  atomic.Bool
@@ -76,7 +76,7 @@ func (a *fsmAdapter) Apply(l *raft.Log) any {
 	mine := a.fwd.claim(from)
 	a.applied.Store(l.Index)
 	a.fwd.applied(mine, dataflow.LogIndex(l.Index), v)
-	a.onApply(l.Index, len(l.Data))
+	a.onApply(l)
 	return applyResult{value: v}
 }
 

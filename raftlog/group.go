@@ -19,8 +19,11 @@ type Group struct {
 	cfg   Config
 	raft  *raft.Raft
 	trans *transport.Transport
-	hush  atomic.Bool // while the group stops, the library's complaints are of no interest
-	fwd   *forwarding // nil without Config.Forward
+	hush  atomic.Bool               // while the group stops, the library's complaints are of no interest
+	fwd   *forwarding               // nil without Config.Forward
+	heirs *succeeding               // nil where the transport does not notice that a leader is gone
+	alive atomic.Pointer[raft.Raft] // raft, for the FSM's goroutine, which begins before raft is set
+	told  uint64                    // what the others were told is committed last; only the FSM's goroutine touches it
 	log   *guard
 	fsm   *fsmAdapter
 	snaps *snapshotStore
@@ -117,9 +120,11 @@ func (g *Group) start() error {
 	if g.cfg.PullSnapshots {
 		deliver = g.pullSnapshots()
 	}
+	g.heirs = g.watchLeader()
 	if g.raft, err = raft.NewRaft(rc, g.fsm, g.log, g.log, g.snaps, g.trans); err != nil {
 		return err
 	}
+	g.alive.Store(g.raft)
 	deliver()
 	g.raft.RegisterObserver(raft.NewObserver(events, false, func(o *raft.Observation) bool {
 		switch o.Data.(type) {
@@ -136,6 +141,9 @@ func (g *Group) start() error {
 	g.loops.Go(func() { g.runEvents(events) })
 	g.loops.Go(g.runSnapshots)
 	g.loops.Go(g.runFailure)
+	if g.heirs != nil {
+		g.loops.Go(g.heirs.run)
+	}
 	return nil
 }
 

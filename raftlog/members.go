@@ -153,6 +153,9 @@ func (g *Group) Transfer(ctx context.Context, to string) (err error) {
 	if err != nil {
 		return err
 	}
+	if g.heirs != nil && !g.heirs.answers(ctx, to) {
+		return errors.New("it does not answer") // so nobody need wait for the transfer's end
+	}
 	barrier, err := g.closeForTransfer()
 	if err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 
 // InstallSnapshot implements raft.Transport. A snapshot may take as long as it takes, while something of it moves.
 func (t *Peers) InstallSnapshot(id raft.ServerID, _ raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
-	c, err := t.dial(string(id))
+	c, err := t.dial(t.ctx, string(id))
 	if err != nil {
 		return err
 	}

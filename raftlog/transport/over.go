@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -51,9 +52,12 @@ type Peers struct {
 	lis   *peernet.Listener
 	bufs  sync.Pool // of *[]byte: requests received (T4)
 
+	watch atomic.Pointer[Watch] // nil: none
+	term  atomic.Uint64         // the greatest that this member has replicated in, as a leader
+
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
-	wg     sync.WaitGroup // of serve, and what serves a connection or reads a pipeline's answers
+	wg     sync.WaitGroup // of serve, and what serves a connection, reads a pipeline's answers or tells a member of a commit
 
 	mu struct {
 		sync.Mutex
@@ -61,6 +65,7 @@ type Peers struct {
 		open   map[*peernet.Conn]struct{} // all, on both sides
 		idle   map[string][]*client       // by member, the one used last at the end
 		peers  map[string]*progress
+		commit commit // T6
 	}
 }
 
@@ -149,18 +154,26 @@ type client struct {
 	used   bool // calls went well on it before
 }
 
-func (t *Peers) dial(target string) (*client, error) {
-	ctx, cancel := context.WithTimeout(t.ctx, callTimeout)
+// dial makes a connection. It gives up when ctx ends, after callTimeout at the latest, or the transport is closed.
+func (t *Peers) dial(ctx context.Context, target string) (*client, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	defer context.AfterFunc(t.ctx, cancel)()
 	c, err := t.net.Dial(ctx, target, Service(t.group))
 	if err != nil {
-		return nil, err
+		return nil, &dialError{err}
 	}
 	if err := t.register(c); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	return &client{Conn: c, t: t, target: target, r: bufio.NewReaderSize(c, 4<<10)}, nil
 }
+
+// dialError says that a member was not reached, so that nothing was sent.
+type dialError struct{ err error }
+
+func (e *dialError) Error() string { return e.err.Error() }
+func (e *dialError) Unwrap() error { return e.err }
 
 // take returns a connection that waits, or nil.
 func (t *Peers) take(target string) *client {
@@ -243,7 +256,7 @@ func (t *Peers) call(target raft.ServerID, req, resp any, timeout time.Duration)
 	for c := t.take(string(target)); ; c = nil {
 		if c == nil {
 			var err error
-			if c, err = t.dial(string(target)); err != nil {
+			if c, err = t.dial(t.ctx, string(target)); err != nil {
 				return err
 			}
 		}
@@ -264,17 +277,22 @@ func (t *Peers) call(target raft.ServerID, req, resp any, timeout time.Duration)
 	}
 }
 
-// AppendEntries implements raft.Transport. It obeys T3.
+// AppendEntries implements raft.Transport. It obeys T3 and T8.
 func (t *Peers) AppendEntries(id raft.ServerID, _ raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	limit(args)
 	timeout := callTimeout
 	if len(args.Entries) > 0 {
 		timeout = bulkTimeout
 	}
-	if err := t.call(id, args, resp, timeout); err != nil {
+	t.progress(id).sent(args)
+	err := t.call(id, args, resp, timeout)
+	if err != nil && !isHeartbeat(args) {
+		err = t.retry(args.Term, err, func() error { return t.call(id, args, resp, timeout) })
+	}
+	if err != nil {
 		return err
 	}
-	t.progress(id).appended(args, resp)
+	t.appended(id, args, resp)
 	return nil
 }
 

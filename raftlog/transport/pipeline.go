@@ -15,7 +15,7 @@ const pipelineDepth = 4
 // callPipeline is a raft.AppendPipeline: a connection on which requests do not wait for answers.
 type callPipeline struct {
 	c        *client
-	inflight chan *call // requests whose answers are read in order
+	inflight chan sent // requests whose answers are read in order
 	done     chan raft.AppendFuture
 	stop     chan struct{}
 	once     sync.Once
@@ -24,12 +24,12 @@ type callPipeline struct {
 
 // AppendEntriesPipeline implements raft.Transport.
 func (t *Peers) AppendEntriesPipeline(id raft.ServerID, _ raft.ServerAddress) (raft.AppendPipeline, error) {
-	c, err := t.dial(string(id)) // a fresh one: the library does not repeat a pipeline's request by itself
+	c, err := t.dial(t.ctx, string(id)) // a fresh one: the library does not repeat a pipeline's request by itself
 	if err != nil {
 		return nil, err
 	}
 	p := &callPipeline{
-		c: c, inflight: make(chan *call, pipelineDepth-1), done: make(chan raft.AppendFuture, pipelineDepth),
+		c: c, inflight: make(chan sent, pipelineDepth-1), done: make(chan raft.AppendFuture, pipelineDepth),
 		stop: make(chan struct{}), ended: make(chan struct{}),
 	}
 	t.mu.Lock()
@@ -46,20 +46,40 @@ func (t *Peers) AppendEntriesPipeline(id raft.ServerID, _ raft.ServerAddress) (r
 }
 
 // AppendEntries implements raft.AppendPipeline. It obeys T3, and blocks while pipelineDepth requests are under way.
+//
+// Entries beyond the limit go as more requests, which together have the one answer that the library waits for. Cut off, as
+// where requests do not overlap, they would lie until more entries come or the library's timer does, 50 to 100 ms later.
 func (p *callPipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
-	limit(args)
 	f := &call{start: time.Now(), args: args, resp: resp, done: make(chan struct{})}
-	if err := p.c.send(args, bulkTimeout); err != nil {
-		return nil, fmt.Errorf("log %s: send entries to node %s: %w", p.c.t.group, p.c.target, err)
+	p.c.t.progress(raft.ServerID(p.c.target)).sent(args)
+	for rest, more := *args, true; more; {
+		var part raft.AppendEntriesRequest
+		part, rest = cut(rest)
+		more = len(rest.Entries) > 0
+		if err := p.c.send(&part, bulkTimeout); err != nil {
+			return nil, fmt.Errorf("log %s: send entries to node %s: %w", p.c.t.group, p.c.target, err)
+		}
+		select {
+		case p.inflight <- sent{f, &part, !more}:
+		case <-p.stop:
+			return nil, raft.ErrPipelineShutdown
+		case <-p.ended:
+			return nil, raft.ErrPipelineShutdown
+		}
 	}
-	select {
-	case p.inflight <- f:
-		return f, nil
-	case <-p.stop:
-		return nil, raft.ErrPipelineShutdown
-	case <-p.ended:
-		return nil, raft.ErrPipelineShutdown
+	return f, nil
+}
+
+// cut takes off a request's first entries, as many as one request may carry.
+func cut(args raft.AppendEntriesRequest) (part, rest raft.AppendEntriesRequest) {
+	part, rest = args, args
+	limit(&part)
+	n := len(part.Entries)
+	if rest.Entries = args.Entries[n:]; n > 0 {
+		last := part.Entries[n-1]
+		rest.PrevLogEntry, rest.PrevLogTerm = last.Index, last.Term
 	}
+	return part, rest
 }
 
 // Consumer implements raft.AppendPipeline.
@@ -73,31 +93,47 @@ func (p *callPipeline) Close() error {
 	return nil
 }
 
+// sent is a request under way: a call, or a part of one.
+type sent struct {
+	f    *call
+	args *raft.AppendEntriesRequest
+	last bool // of the call's parts
+}
+
 // read gives the requests their answers. After the first that fails, the library closes the pipeline.
 func (p *callPipeline) read() {
 	defer close(p.ended)
 	var failed error
+	refused := false // a part of the call being answered was
 	for {
-		var f *call
+		var s sent
 		select {
-		case f = <-p.inflight:
+		case s = <-p.inflight:
 		case <-p.stop:
 			return
 		case <-p.c.t.ctx.Done():
 			return
 		}
+		var resp raft.AppendEntriesResponse
 		if failed == nil {
-			failed = p.c.receive(f.resp, bulkTimeout)
+			failed = p.c.receive(&resp, bulkTimeout)
 		}
 		if failed == nil {
-			p.c.t.progress(raft.ServerID(p.c.target)).appended(f.args, f.resp)
+			p.c.t.appended(raft.ServerID(p.c.target), s.args, &resp)
 		} else {
-			*f.resp = raft.AppendEntriesResponse{} // the library does not ask for the error, and takes this for a refusal
+			resp = raft.AppendEntriesResponse{} // the library does not ask for the error, and takes this for a refusal
 		}
-		f.err = failed
-		close(f.done)
+		if !refused { // else what came before says more
+			*s.f.resp, refused = resp, !resp.Success
+		}
+		if !s.last {
+			continue
+		}
+		refused = false
+		s.f.err = failed
+		close(s.f.done)
 		select {
-		case p.done <- f:
+		case p.done <- s.f:
 		case <-p.stop:
 			return
 		case <-p.c.t.ctx.Done():

@@ -23,10 +23,12 @@ type Progress interface {
 	PeerProgress(id raft.ServerID) PeerProgress
 }
 
-// progress is a PeerProgress that grows.
+// progress is a PeerProgress that grows, and what the member has been told of the commit index (T6).
 type progress struct {
-	mu sync.Mutex
-	p  PeerProgress
+	mu      sync.Mutex
+	p       PeerProgress
+	told    commit
+	telling bool // a goroutine tells it more
 }
 
 func (t *Peers) progress(id raft.ServerID) *progress {
@@ -48,24 +50,29 @@ func (t *Peers) PeerProgress(id raft.ServerID) PeerProgress {
 	return p.p
 }
 
-// appended learns from an answer to AppendEntries.
-func (p *progress) appended(args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) {
+// appended learns from a member's answer to AppendEntries.
+func (t *Peers) appended(id raft.ServerID, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) {
 	match := args.PrevLogEntry // 0 in a heartbeat
 	if n := len(args.Entries); n > 0 {
 		match = args.Entries[n-1].Index
 	}
-	p.learn(args.Term, match, resp.Success)
+	if p := t.progress(id); p.learn(args.Term, match, resp.Success) {
+		t.matched(string(id), p)
+	}
 }
 
-// learn notes a contact in a term of this member's leadership, and that the logs match, if they do.
-func (p *progress) learn(term, match uint64, success bool) {
+// learn notes a contact in a term of this member's leadership, and that the logs match, if they do. It says whether more of
+// them is known to.
+func (p *progress) learn(term, match uint64, success bool) (more bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.p.LastContact = time.Now()
 	if term > p.p.Term {
 		p.p.Term, p.p.Match = term, 0
 	}
-	if success && term == p.p.Term {
-		p.p.Match = max(p.p.Match, match)
+	if !success || term != p.p.Term || match <= p.p.Match {
+		return false
 	}
+	p.p.Match = match
+	return true
 }

@@ -28,6 +28,7 @@ func (t *Peers) serve() {
 			for s.answer() == nil {
 			}
 			t.drop(c)
+			t.ended(c)
 		})
 	}
 }
@@ -68,9 +69,11 @@ func (s *server) answer() error {
 	if k == kindSnapshot {
 		rpc.Reader = &chunkReader{s: s}
 	}
-	resp, err := s.hand(rpc)
-	if err != nil {
-		return err
+	resp := raft.RPCResponse{Response: s.t.judge(req)}
+	if resp.Response == nil {
+		if resp, err = s.hand(rpc); err != nil {
+			return err
+		}
 	}
 	if r, ok := resp.Response.(*raft.AppendEntriesResponse); ok && resp.Error == nil && r.Success {
 		s.t.bufs.Put(body) // T4; after a write that failed, somebody may still hold it

@@ -8,13 +8,14 @@
 // vote or entry leaves which the node could not keep.
 //
 // T3. A request carries at most two megabytes of entries, or one larger entry. The library counts entries, and 64 of them
-// can be hundreds of megabytes, behind which a heartbeat would wait. Peers cuts them, by shortening the request that it
-// was handed; the library goes on behind its last entry.
+// can be hundreds of megabytes, behind which a heartbeat would wait. Peers makes several requests of one, or cuts it, by
+// shortening the request that it was handed; the library goes on behind its last entry.
 //
 // T4. An entry's bytes are copied once on their way in, from the connection into memory that is used again after the
 // entries are stored. So a log store must not keep the slices that StoreLogs is handed; Weir's do not.
 //
-// Over makes a transport over the network between nodes (internal/peernet): Peers.
+// Over makes a transport over the network between nodes (internal/peernet): Peers. T5 to T8 are where they are kept: that
+// snapshots are pulled, what followers are told of commits, that a member is gone, that one has come back.
 //
 // The price of T1: a heartbeat waits behind the log write in progress, so heartbeat timeouts of groups with several
 // members must exceed the slowest write that is still considered healthy.

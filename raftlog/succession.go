@@ -1,0 +1,91 @@
+package raftlog
+
+import (
+	"hash/fnv"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// succession decides whether this member stands for election before Raft's own timer makes it, and what it says to others that
+// want to. Raft looks at intervals of one to two election timeouts, chosen at random, whether its leader was heard, and a
+// member whose timer comes first is refused by those whose own has not: together that takes up to three of them. Here a member
+// takes its leader for lost when nobody listens any more where it was, or when it has said nothing for an election timeout.
+//
+// It then asks the others, as in a pre-vote of Raft's. Of those that have lost the leader too, one alone has the consent of all:
+// the one whose log is furthest, and of equal ones that which their names and the group's choose (so that the leads of a node are
+// spread over the others). It stands with the votes of a majority as sure as they can be, and nobody stands against it. A
+// member that has the leader refuses, so whoever has merely lost its way to the leader changes nothing.
+//
+// It is a state machine without clock or I/O; safe are its mistakes too, because what follows is an election of Raft's.
+type succession struct {
+	group, self string
+	silence     time.Duration // how long a leader may say nothing
+	patience    time.Duration // how long a lost leader's succession is decided here; then Raft's timers decide
+
+	lost leadership // the zero value: none
+	at   time.Time  // when it was found lost
+}
+
+// outlook is what a member knows at a moment.
+type outlook struct {
+	leadership           // node "": none is known
+	follower   bool      // as opposed to one that leads or stands
+	voter      bool      //
+	contact    time.Time // when the leader was heard last
+	last       position  // the end of its log
+}
+
+// position is where a log ends.
+type position struct{ term, index uint64 }
+
+// observe takes in what is known now.
+func (s *succession) observe(o outlook, now time.Time) {
+	switch {
+	case s.lost != (leadership{}):
+		led := o.node != "" && o.node != s.lost.node
+		if led || o.term > s.lost.term+1 || o.contact.After(s.at) || now.Sub(s.at) >= s.patience {
+			s.lost = leadership{}
+		}
+	case o.follower && o.node != "" && now.Sub(o.contact) >= s.silence:
+		s.lost, s.at = o.leadership, now
+	}
+}
+
+// gone takes in that nobody listens any more where a member was.
+func (s *succession) gone(o outlook, node string, now time.Time) {
+	if o.follower && o.node == node {
+		s.lost, s.at = o.leadership, now
+	}
+}
+
+// stands says whether this member should ask the others for their consent, or stand when it has it.
+func (s *succession) stands(o outlook) bool {
+	return s.lost != (leadership{}) && o.follower && o.voter && o.leadership == s.lost
+}
+
+// judge answers another member that asks for a pre-vote; nil = Raft answers.
+func (s *succession) judge(o outlook, req *raft.RequestPreVoteRequest) *raft.RequestPreVoteResponse {
+	from := string(req.ID)
+	if s.lost == (leadership{}) || req.Term <= s.lost.term || o.term > s.lost.term+1 || o.node != "" && o.node != s.lost.node || from == s.lost.node {
+		return nil
+	}
+	theirs := position{req.LastLogTerm, req.LastLogIndex}
+	resp := &raft.RequestPreVoteResponse{Term: max(req.Term, o.term), Granted: o.last.before(theirs)}
+	if theirs == o.last {
+		resp.Granted = !o.voter || s.rank(from) > s.rank(s.self)
+	}
+	return resp
+}
+
+// before compares logs as Raft does.
+func (p position) before(o position) bool {
+	return p.term < o.term || p.term == o.term && p.index < o.index
+}
+
+// rank decides between members whose logs are equal.
+func (s *succession) rank(node string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(s.group + "/" + node)) // a hash never fails
+	return h.Sum64()
+}
