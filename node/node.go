@@ -226,8 +226,8 @@ func (n *Node) RESPAddr() string {
 	return n.respListener.Addr().String()
 }
 
-// Run serves until ctx ends or a part fails, then drains: it stops taking calls first, and the tasks last, so that calls
-// under way still find what they read. Close must follow. A *Restart in the error asks for the node to be opened again.
+// Run serves until ctx ends or a part fails, then drains: it hands over what it leads, stops taking calls, and ends the tasks
+// last, so that calls under way still find what they read. Close must follow. A *Restart in the error asks for the node to be opened again.
 func (n *Node) Run(ctx context.Context) error {
 	// The servers outlive ctx by the drain; the loops outlive the servers.
 	loops, stopLoops := context.WithCancel(context.WithoutCancel(ctx))
@@ -271,6 +271,7 @@ func (n *Node) Run(ctx context.Context) error {
 	var err error
 	select {
 	case <-ctx.Done():
+		n.handOver(ctx)
 	case <-loops.Done(): // a loop failed: its error is below
 		if r := new(Restart); errors.As(context.Cause(loops), &r) {
 			n.handOver(ctx)

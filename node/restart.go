@@ -1,10 +1,12 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -127,7 +129,7 @@ const handOverTime = 2 * time.Second
 
 // handOver hands what this node leads to the members that have come furthest, so that nobody waits for an election.
 func (n *Node) handOver(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, handOverTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), handOverTime)
 	defer cancel()
 	logs := []*raftlog.Group{n.storage.group}
 	for _, sh := range n.storage.shards {
@@ -140,8 +142,10 @@ func (n *Node) handOver(ctx context.Context) {
 		}
 		all.Go(func() {
 			to, err := furthest(log, n.cfg.NodeID)
-			if err == nil && to != "" {
-				err = log.Transfer(ctx, to)
+			for i := range to {
+				if err = log.Transfer(ctx, to[i]); err == nil || ctx.Err() != nil {
+					break
+				}
 			}
 			if err != nil {
 				n.cfg.Logger.Info("a lead is not handed over", slog.String("log", log.Name()), slog.Any("error", err))
@@ -151,17 +155,17 @@ func (n *Node) handOver(ctx context.Context) {
 	all.Wait()
 }
 
-// furthest returns the voting member beside self that has most of a log; "" when there is none.
-func furthest(log *raftlog.Group, self string) (string, error) {
+// furthest returns the voting members beside self, those that have most of a log first.
+func furthest(log *raftlog.Group, self string) ([]string, error) {
 	members, err := log.Members()
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	to, match := "", dataflow.LogIndex(0)
+	members = slices.DeleteFunc(members, func(m raftlog.MemberStatus) bool { return m.ID == self || !m.Voter })
+	slices.SortFunc(members, func(a, b raftlog.MemberStatus) int { return cmp.Compare(b.Match, a.Match) })
+	var to []string
 	for _, m := range members {
-		if m.ID != self && m.Voter && m.Match > match {
-			to, match = m.ID, m.Match
-		}
+		to = append(to, m.ID)
 	}
 	return to, nil
 }

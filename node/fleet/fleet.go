@@ -326,8 +326,8 @@ func (f *Fleet) Inject(uid dataflow.PipelineUID, inc dataflow.Incarnation, n dat
 	}
 }
 
-// attachTime bounds how long a new coordinator waits for the nodes that run tasks. Why not longer: if one of them is gone,
-// its pipelines wait for as long.
+// attachTime bounds how long a new coordinator waits for the nodes that run tasks. Why not longer: if one of them cannot be
+// reached, and still leads, its pipelines wait for as long.
 const attachTime = 2 * time.Second
 
 // Attach implements leader.Worker: an incarnation runs when it does on every node that owns shards in it. A barrier that the
@@ -353,7 +353,7 @@ func (f *Fleet) Attach(uid dataflow.PipelineUID, step func(coordinator.Event)) d
 	var g errgroup.Group
 	for _, node := range others {
 		g.Go(func() error {
-			l, err := f.awaitLink(ctx, node)
+			l, err := f.awaitLink(ctx, node, p)
 			if err != nil {
 				return err
 			}
@@ -382,13 +382,19 @@ func (f *Fleet) Attach(uid dataflow.PipelineUID, step func(coordinator.Event)) d
 	return p.Incarnation
 }
 
-// awaitLink returns the link to a node once it is connected.
-func (f *Fleet) awaitLink(ctx context.Context, node string) (*link, error) {
+// awaitLink returns the link to a node that owns shards of a pipeline once it is connected. It does not wait for a node whose
+// tasks are over.
+func (f *Fleet) awaitLink(ctx context.Context, node string, p *meta.Pipeline) (*link, error) {
 	tick := time.NewTicker(ownersEvery)
 	defer tick.Stop()
 	for {
 		if l := f.link(node); l != nil && l.isUp() {
 			return l, nil
+		}
+		for _, o := range p.Owners {
+			if s := f.cfg.Shards[o.Shard].Log; o.Node == node && superseded(o, s.Term(), s.Leader()) {
+				return nil, dataflow.Errorf(dataflow.ReasonUnreachable, "node %s is not connected, and shard %d is led by %s now", node, o.Shard, s.Leader())
+			}
 		}
 		select {
 		case <-tick.C:
@@ -396,6 +402,12 @@ func (f *Fleet) awaitLink(ctx context.Context, node string) (*link, error) {
 			return nil, dataflow.Errorf(dataflow.ReasonUnreachable, "node %s is not connected: %w", node, context.Cause(ctx))
 		}
 	}
+}
+
+// superseded says whether the tasks of a shard's owner are over: another node leads its log, which takes no delta of theirs any
+// more.
+func superseded(o meta.Owner, term uint64, leader string) bool {
+	return term > o.Term && leader != "" && leader != o.Node
 }
 
 // Ends implements leader.Worker.
