@@ -91,7 +91,7 @@ func (w *windower) compute(s *windowSet, out []*batch.Vector) error {
 		place[r.row] = int32(i)
 	}
 	for _, c := range s.calls {
-		f := &windowRun{w: w, call: c, rows: rows, out: batch.NewVector(w.plan.out[c.at].Type, len(rows))}
+		f := &windowRun{w: w, set: s, call: c, rows: rows, out: batch.NewVector(w.plan.out[c.at].Type, len(rows))}
 		for from := 0; from < len(rows); {
 			to := from + 1
 			for to < len(rows) && bytes.Equal(rows[to].partition, rows[from].partition) {
@@ -145,6 +145,7 @@ func (w *windower) sorted(s *windowSet) ([]windowRow, int64, error) {
 // windowRun computes one function. It appends its results in the order of the window.
 type windowRun struct {
 	w    *windower
+	set  *windowSet
 	call windowFn
 	rows []windowRow
 	out  *batch.Vector

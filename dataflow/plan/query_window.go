@@ -178,7 +178,7 @@ func (b *binder) windowOver(w *windowCall, over *sql.Window) error {
 		w.by = append(w.by, orderBy{desc: o.Desc, nullsFirst: o.NullsFirst})
 	}
 	var err error
-	w.frame, err = b.frame(over.Frame)
+	w.frame, err = b.frame(w, over.Frame)
 	return err
 }
 
@@ -382,6 +382,14 @@ func (w *windows) plan(src *sql.Source, row dataflow.Schema) *windowPlan {
 		}
 		return cols
 	}
+	bounds := make(map[string]int)
+	addBound := func(b *frameBound) int {
+		text := b.value.String()
+		if _, have := bounds[text]; !have {
+			bounds[text] = add(b.value, place(src, b.at))
+		}
+		return bounds[text]
+	}
 	for i, c := range w.calls {
 		over := c.over()
 		at := -1
@@ -401,6 +409,15 @@ func (w *windows) plan(src *sql.Source, row dataflow.Schema) *windowPlan {
 			p.sets = append(p.sets, s)
 		}
 		f := windowFn{fn: c.fn, args: addAll(c.args, c.argAt), at: i, frame: c.frame}
+		if c.frame != nil && c.frame.measured() {
+			fr := *c.frame
+			for _, b := range []*frameBound{&fr.start, &fr.end} {
+				if b.value != nil {
+					b.col = addBound(b)
+				}
+			}
+			f.frame = &fr
+		}
 		if n := len(c.argAt); n > 0 {
 			f.span = c.argAt[n-1]
 		}

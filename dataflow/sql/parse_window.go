@@ -75,8 +75,8 @@ func (p *parser) frame(w *Window) *Frame {
 		p.failf(f.At, "the frame ends before it starts: turn its bounds around")
 	case f.Mode == FrameGroups && len(w.OrderBy) == 0:
 		p.failf(f.At, "GROUPS counts groups of rows that are equal in ORDER BY, and there is no ORDER BY: write one, or ROWS")
-	case f.Mode == FrameRange && (offset(f.Start) || offset(f.End)):
-		p.unsupported(f.At, "RANGE with a distance is not there yet: write ROWS or GROUPS, or join the table with itself on a BETWEEN")
+	case f.Mode == FrameRange && (offset(f.Start) || offset(f.End)) && len(w.OrderBy) != 1:
+		p.failf(f.At, "RANGE with a distance measures from the value of the one column of ORDER BY, here are %d: order by one number or time, or write ROWS or GROUPS", len(w.OrderBy))
 	}
 	return f
 }
