@@ -204,8 +204,11 @@ func (o StreamOptions) List() []Option {
 }
 
 func unknownOption(of, name string, known []string) *Error {
-	return Errorf(ReasonOptionInvalid, "there is no %s option %q", of, name).
-		WithHint("the options are %s", strings.Join(known, ", ")).WithMeta("option", name)
+	hint := "the options are " + strings.Join(known, ", ")
+	if near := Nearest(name, known); near != "" {
+		hint = fmt.Sprintf("did you mean %q?", near)
+	}
+	return Errorf(ReasonOptionInvalid, "there is no %s option %q", of, name).WithHint("%s", hint).WithMeta("option", name)
 }
 
 func parseDurationIn(v string, low, high time.Duration, out *time.Duration) error {

@@ -107,7 +107,7 @@ func NewCall(name string, args ...Expr) (Expr, error) {
 			}
 		}
 		if c.args[i], err = Coerce(a, want); err != nil {
-			return nil, err
+			return nil, &argumentError{i, err}
 		}
 	}
 	if fn.volatile {

@@ -1,6 +1,7 @@
 package expr
 
 import (
+	"errors"
 	"strings"
 
 	"github.com/weirdb/weir/dataflow"
@@ -43,13 +44,23 @@ func NewCase(whens []When, els Expr) (Expr, error) {
 			return nil, err
 		}
 		if c.whens[i].Then, err = Coerce(w.Then, t); err != nil {
-			return nil, err
+			return nil, &argumentError{i, otherResult(err, t)}
 		}
 	}
 	if c.els, err = Coerce(els, t); err != nil {
-		return nil, err
+		return nil, &argumentError{len(whens), otherResult(err, t)}
 	}
 	return fold(c), nil
+}
+
+// otherResult says how a text can stand among results of another type.
+func otherResult(err error, t dataflow.Type) error {
+	var e *dataflow.Error
+	if !errors.As(err, &e) || e.Hint != "" {
+		return err
+	}
+	c := *e
+	return c.WithHint("the other results are of type %s: cast them, for example x::text", typeName(t))
 }
 
 // Type implements Expr.

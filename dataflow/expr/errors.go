@@ -1,6 +1,10 @@
 package expr
 
-import "github.com/weirdb/weir/dataflow"
+import (
+	"errors"
+
+	"github.com/weirdb/weir/dataflow"
+)
 
 // The errors that rows fail with. Their texts are PostgreSQL's.
 
@@ -38,4 +42,24 @@ func badSyntax(typ, s string) *dataflow.Error {
 
 func outOfRange(typ, s string) *dataflow.Error {
 	return failf(`value "%s" is out of range for type %s`, abridge(s), typ)
+}
+
+// argumentError is an error about one argument of a call.
+type argumentError struct {
+	arg int
+	err error
+}
+
+func (e *argumentError) Error() string { return e.err.Error() }
+
+func (e *argumentError) Unwrap() error { return e.err }
+
+// ArgumentOf returns which argument of NewCall, or which result of NewCase, an error is about: a text that is not of the type
+// which the other arguments have. The result of ELSE counts as the last one.
+func ArgumentOf(err error) (arg int, ok bool) {
+	var e *argumentError
+	if !errors.As(err, &e) {
+		return 0, false
+	}
+	return e.arg, true
 }

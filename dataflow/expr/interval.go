@@ -90,7 +90,9 @@ func (s *intervalSum) value(ago bool) (dataflow.Interval, bool) {
 
 // parseInterval reads an interval in PostgreSQL's spellings: 1 day 02:03:04, 1.5 hours, 3 mons ago, 1-2, P1DT2H.
 func parseInterval(s string) (dataflow.Interval, *dataflow.Error) {
-	bad := func() (dataflow.Interval, *dataflow.Error) { return dataflow.Interval{}, badSyntax("interval", s) }
+	bad := func() (dataflow.Interval, *dataflow.Error) {
+		return dataflow.Interval{}, badSyntax("interval", s).WithHint("write numbers and units, such as '1 day 30 minutes': years, months, weeks, days, hours, minutes, seconds")
+	}
 	t := strings.ToLower(strings.Trim(s, pgSpace))
 	if t == "" || len(t) > 256 {
 		return bad()

@@ -315,14 +315,46 @@ func noMatch(name string, candidates []*function, args []Expr) *dataflow.Error {
 		have[i] = fn.declared()
 	}
 	if isWord(name) && !isOperator(name) {
-		return dataflow.Errorf(dataflow.ReasonSQLType, "function %s does not exist", signature(name, args)).
-			WithHint("there is %s", strings.Join(have, "; "))
+		err := dataflow.Errorf(dataflow.ReasonSQLType, "function %s does not exist", signature(name, args))
+		if len(args) == 2 && args[0].Type() == dataflow.TypeDouble && (name == "round" || name == "trunc") {
+			return err.WithHint("a DOUBLE PRECISION has no decimal digits: write %s((%s)::numeric, %s)", name, args[0], args[1])
+		}
+		return err.WithHint("there is %s", strings.Join(have, "; "))
 	}
 	err := dataflow.Errorf(dataflow.ReasonSQLType, "operator does not exist: %s", signature(name, args))
+	if instead := insteadOf(name, args); instead != "" {
+		return err.WithHint("%s", instead)
+	}
 	if args := candidates[0].args; len(args) > 0 && args[0] == typeAny {
 		return err.WithHint("both sides must have one type: cast one of them, for example x::text")
 	}
 	return err.WithHint("there is %s", strings.Join(have, "; "))
+}
+
+// insteadOf says what was probably meant by an operator that does not exist for its arguments; "" if that is not known.
+func insteadOf(name string, args []Expr) string {
+	if len(args) != 2 {
+		return ""
+	}
+	l, r := args[0], args[1]
+	isTime := func(x Expr) bool { return x.Type() == dataflow.TypeTimestamp }
+	isNumber := func(x Expr) bool {
+		return x.Type() == dataflow.TypeBigInt || x.Type() == dataflow.TypeNumeric || x.Type() == dataflow.TypeDouble
+	}
+	switch name {
+	case "+", "-":
+		switch {
+		case name == "+" && (l.Type() == dataflow.TypeText || r.Type() == dataflow.TypeText):
+			return "texts are joined by ||"
+		case isTime(l) && isNumber(r):
+			return "what is added to a time is an INTERVAL, such as INTERVAL '1 day'"
+		}
+	case "=", "<>", "<", "<=", ">", ">=":
+		if isTime(l) && isNumber(r) || isNumber(l) && isTime(r) {
+			return "a time is compared with a time: write '2026-01-31', or to_timestamp(n) for seconds since 1970"
+		}
+	}
+	return ""
 }
 
 // unknownFunction describes a call of a name that nothing has.

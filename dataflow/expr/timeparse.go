@@ -4,6 +4,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/weirdb/weir/dataflow"
 )
@@ -43,7 +44,7 @@ func (r *timeReader) name() string {
 // bad says that the text is no time; if it is an interval, which PostgreSQL would not take either, how to write one.
 func (r *timeReader) bad() *dataflow.Error {
 	err := badSyntax(r.name(), r.text)
-	if _, no := parseInterval(r.text); no == nil {
+	if _, no := parseInterval(r.text); no == nil && strings.ContainsFunc(r.text, unicode.IsLetter) {
 		return err.WithHint("it is a length of time: write INTERVAL %s", quote(abridge(r.text)))
 	}
 	return err

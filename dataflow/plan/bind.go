@@ -137,12 +137,20 @@ func (b *binder) call(at sql.Span, name string, list ...sql.Expr) (expr.Expr, er
 	if err != nil {
 		return nil, err
 	}
-	return b.newCall(at, name, args...)
+	return b.newCallOf(at, list, name, args)
 }
 
 func (b *binder) newCall(at sql.Span, name string, args ...expr.Expr) (expr.Expr, error) {
+	return b.newCallOf(at, nil, name, args)
+}
+
+// newCallOf calls name; its errors point at at, or at the one of list that they are about.
+func (b *binder) newCallOf(at sql.Span, list []sql.Expr, name string, args []expr.Expr) (expr.Expr, error) {
 	x, err := expr.NewCall(name, args...)
 	if err != nil {
+		if i, ok := expr.ArgumentOf(err); ok && i < len(list) {
+			return nil, b.at(err, list[i].Span())
+		}
 		if name == "&&" && !slices.ContainsFunc(args, func(x expr.Expr) bool { return x.Type().Form() == dataflow.FormList }) {
 			return nil, b.refuse(at, "the operator && is of arrays: write AND")
 		}
@@ -339,7 +347,13 @@ func (b *binder) caseExpr(e *sql.Case) (expr.Expr, error) {
 	}
 	x, err := expr.NewCase(whens, els)
 	if err != nil {
-		return nil, b.at(err, e.At)
+		at := e.At
+		if i, ok := expr.ArgumentOf(err); ok && i < len(e.Whens) {
+			at = e.Whens[i].Result.Span()
+		} else if ok && e.Else != nil {
+			at = e.Else.Span()
+		}
+		return nil, b.at(err, at)
 	}
 	return x, nil
 }

@@ -106,7 +106,7 @@ func (b *binder) function(c *sql.Call) (expr.Expr, error) {
 	}
 	switch {
 	case c.Star:
-		return nil, b.errorf(c.At, "%s(*): only count takes *%s", name, sql.DidYouMean(name, []string{"count"}))
+		return nil, b.errorf(c.At, "%s(*): only count takes *%s", name, dataflow.DidYouMean(name, []string{"count"}))
 	case c.Distinct:
 		return nil, b.errorf(c.At, "DISTINCT stands in aggregates only, and %s is not one", name)
 	case len(c.OrderBy) > 0:
@@ -125,11 +125,15 @@ func (b *binder) function(c *sql.Call) (expr.Expr, error) {
 		var e *dataflow.Error
 		if errors.As(err, &e) && strings.Contains(e.Hint, "docs/sql.md") {
 			// Nothing is near among the functions; perhaps an aggregate is.
-			if n := sql.Nearest(name, agg.Names()); n != "" {
+			if n := dataflow.Nearest(name, agg.Names()); n != "" {
 				e.Hint = "did you mean " + n + "?"
 			}
 		}
-		return nil, b.at(err, c.Func.At)
+		at := c.Func.At
+		if i, ok := expr.ArgumentOf(err); ok && i < len(c.Args) {
+			at = c.Args[i].Span()
+		}
+		return nil, b.at(err, at)
 	}
 	return x, nil
 }

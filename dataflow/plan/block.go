@@ -52,6 +52,9 @@ func bindBlock(s *sql.Select, src *sql.Source, sc *scope, r rules) (*block, erro
 	b := &binder{src: src, scope: sc, noNow: r.noNow, queries: r.queries}
 	if s.Where != nil {
 		b.noAggregate = "WHERE sees rows, not groups: write HAVING"
+		if b.queries != nil {
+			b.noAggregate += ", or compare with a subquery of its own, (SELECT …)"
+		}
 		cond, err := b.bindBool(s.Where, "WHERE")
 		if err != nil {
 			return nil, err
@@ -116,7 +119,7 @@ func expandStars(s *sql.Select, src *sql.Source, sc *scope) ([]sql.Item, error) 
 			for i, c := range sc.columns {
 				tables[i] = c.table
 			}
-			return nil, src.Errorf(dataflow.ReasonSQLType, it.At, "there is no table %q in FROM%s", it.Qualifier, sql.DidYouMean(it.Qualifier, tables))
+			return nil, src.Errorf(dataflow.ReasonSQLType, it.At, "there is no table %q in FROM%s", it.Qualifier, amongTables(it.Qualifier, tables))
 		}
 	}
 	return items, nil

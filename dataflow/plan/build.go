@@ -118,7 +118,7 @@ func (b *builder) createStream(s *sql.CreateStream) error {
 	for _, id := range s.PartitionBy {
 		i := st.Schema.Index(id.Name)
 		if i < 0 {
-			return b.src.Errorf(dataflow.ReasonSQLType, id.At, "there is no column %q%s", id.Name, sql.DidYouMean(id.Name, columnNames(st.Schema)))
+			return b.src.Errorf(dataflow.ReasonSQLType, id.At, "there is no column %q%s", id.Name, dataflow.DidYouMean(id.Name, columnNames(st.Schema)))
 		}
 		for _, j := range st.PartitionBy {
 			if i == j {
@@ -278,7 +278,7 @@ func (b *builder) unknownTable(n *sql.Name, ctes *cte) error {
 	}
 	near = append(near, sortedNames(b.views)...)
 	near = append(near, b.catalog.StreamNames()...)
-	hint := sql.DidYouMean(name, near)
+	hint := dataflow.DidYouMean(name, near)
 	if hint == "" {
 		hint = "; write CREATE STREAM " + name + " (…), or see weir stream list"
 	}

@@ -128,7 +128,7 @@ func (b *queryBinder) ordered(s *sql.Select, n node, err error) (node, error) {
 	sc := scopeOfRows("", n.schema())
 	for _, o := range s.OrderBy {
 		if name := firstName(o.Expr); name != nil && sc.position(name) < 0 {
-			return nil, b.src.Errorf(dataflow.ReasonSQLType, name.At, "ORDER BY behind %s orders by the columns of the result: %s%s", kindOf(s), quoteList(columnNames(n.schema())), sql.DidYouMean(name.String(), columnNames(n.schema())))
+			return nil, b.src.Errorf(dataflow.ReasonSQLType, name.At, "ORDER BY behind %s orders by the columns of the result: %s%s", kindOf(s), quoteList(columnNames(n.schema())), dataflow.DidYouMean(name.String(), columnNames(n.schema())))
 		}
 	}
 	return b.selectLevel(all, n, sc, nil)

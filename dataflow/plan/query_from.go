@@ -137,7 +137,7 @@ func (b *queryBinder) named(n *sql.Name, ctes *cte) (node, dataflow.Schema, erro
 	t, err := b.cat.Table(n.Parts[0].Name, n.Parts[1].Name)
 	if err != nil {
 		e := b.src.At(err, n.At)
-		if hint := sql.DidYouMean(n.String(), b.cat.TableNames()); hint != "" && !strings.Contains(e.Message, "did you mean") {
+		if hint := dataflow.DidYouMean(n.String(), b.cat.TableNames()); hint != "" && !strings.Contains(e.Message, "did you mean") {
 			e = b.src.Errorf(e.Reason, n.At, "there is no table %s%s", n, hint)
 		}
 		return nil, nil, e
@@ -179,5 +179,5 @@ func (b *queryBinder) suggest(n *sql.Name) string {
 	if len(ends) > 0 && len(ends) <= 3 {
 		return "; did you mean " + strings.Join(ends, " or ") + "?"
 	}
-	return sql.DidYouMean(n.String(), b.cat.TableNames())
+	return dataflow.DidYouMean(n.String(), b.cat.TableNames())
 }

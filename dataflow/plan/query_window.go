@@ -257,7 +257,7 @@ func (b *binder) windowFunction(w *windowCall, c *sql.Call) error {
 		least, most = 2, 2
 	default:
 		return b.errorf(c.At, "%s is no window function and no aggregate: there are row_number, rank, dense_rank, percent_rank, cume_dist, ntile, lag, lead, first_value, last_value, nth_value and the aggregates%s",
-			w.fn, sql.DidYouMean(w.fn, []string{"row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead", "first_value", "last_value", "nth_value"}))
+			w.fn, dataflow.DidYouMean(w.fn, []string{"row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead", "first_value", "last_value", "nth_value"}))
 	}
 	switch {
 	case c.Filter != nil:

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/weirdb/weir/dataflow"
@@ -102,7 +103,7 @@ func (s *scope) checkTable(src *sql.Source, n *sql.Name, table string) error {
 				tables = append(tables, c.qualified)
 			}
 		}
-		return src.Errorf(dataflow.ReasonSQLType, n.At, "%s is not in FROM%s", have, sql.DidYouMean(have, tables))
+		return src.Errorf(dataflow.ReasonSQLType, n.At, "%s is not in FROM%s", have, dataflow.DidYouMean(have, tables))
 	}
 	var tables []string
 	for _, c := range s.columns {
@@ -113,7 +114,20 @@ func (s *scope) checkTable(src *sql.Source, n *sql.Name, table string) error {
 			tables = append(tables, c.table)
 		}
 	}
-	return src.Errorf(dataflow.ReasonSQLType, n.Parts[0].At, "there is no table %q in FROM%s", table, sql.DidYouMean(table, tables))
+	return src.Errorf(dataflow.ReasonSQLType, n.Parts[0].At, "there is no table %q in FROM%s", table, amongTables(table, tables))
+}
+
+// amongTables says which table of FROM was meant, or what the tables are called.
+func amongTables(table string, tables []string) string {
+	if near := dataflow.DidYouMean(table, tables); near != "" {
+		return near
+	}
+	tables = slices.DeleteFunc(slices.Clone(tables), func(t string) bool { return t == "" })
+	tables = slices.Compact(tables)
+	if len(tables) == 0 || len(tables) > 5 {
+		return ""
+	}
+	return ", which has " + strings.Join(tables, ", ")
 }
 
 func (s *scope) unknownColumn(src *sql.Source, n *sql.Name, table, name string) error {
@@ -135,7 +149,7 @@ func (s *scope) unknownColumn(src *sql.Source, n *sql.Name, table, name string) 
 			return src.Errorf(dataflow.ReasonSQLType, at, "%q is a name of the SELECT list, which cannot be used here: repeat the expression, or name it in a subquery or WITH", name)
 		}
 	}
-	hint := sql.DidYouMean(name, near)
+	hint := dataflow.DidYouMean(name, near)
 	if strings.HasPrefix(src.Text(at), `"`) {
 		hint += fmt.Sprintf("; text is written in single quotes: '%s'", name)
 	}

@@ -132,7 +132,7 @@ func (b *builder) checkTableColumns(r *rows) error {
 // upsertStage makes a stage that keeps one row per key: a view over a table that keeps the table's key.
 func (b *builder) upsertStage(v *sql.CreateView, r *rows) (*Stage, error) {
 	if r.stage == nil {
-		return nil, b.src.Errorf(dataflow.ReasonSQLUnsupported, v.At, "the materialized view %s has no key: add GROUP BY (its columns become the key of the table), or write CREATE VIEW if %s is only a step of other views", v.Name.Name, v.Name.Name)
+		return nil, b.src.Errorf(dataflow.ReasonSQLUnsupported, v.At, "the materialized view %s has no key: add GROUP BY (its columns become the key of the table), keep the newest row of each key by row_number() OVER (PARTITION BY … ORDER BY …) in a subquery and = 1 around it, or write CREATE VIEW if %s is only a step of other views", v.Name.Name, v.Name.Name)
 	}
 	if r.key == nil {
 		return nil, b.src.Errorf(dataflow.ReasonSQLUnsupported, v.At, "the materialized view %s has no key: it reads a table, but %s; keep the table's key columns in the SELECT list, add GROUP BY, or write CREATE VIEW if %s is only a step of other views", v.Name.Name, r.lostKey, v.Name.Name)

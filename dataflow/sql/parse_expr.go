@@ -45,7 +45,7 @@ func (p *parser) operand(least int) Expr {
 			break
 		}
 		if prec == unchained {
-			p.refuseChain(prec)
+			p.refuseChain(left, prec)
 			break
 		}
 		if p.operators++; p.operators > maxOperators {
@@ -61,7 +61,13 @@ func (p *parser) operand(least int) Expr {
 	return left
 }
 
-func (p *parser) refuseChain(prec int) {
+func (p *parser) refuseChain(left Expr, prec int) {
+	if b, ok := left.(*Binary); ok && prec == precCompare {
+		if and, ok := b.R.(*Binary); ok && and.Op == "&&" {
+			p.failf(and.OpAt, "the operator && is of arrays: write AND")
+			return
+		}
+	}
 	if prec == precCompare {
 		p.failf(p.peek().at, "comparisons do not chain: write a < b AND b < c, or parentheses")
 		return

@@ -159,6 +159,8 @@ func (p *parser) fromItem() *From {
 		f.Call = p.call()
 	case p.startsSetFunction(), t.word("lateral"):
 		p.unsupported(t.at, "FROM starts with a stream, view or table: write FROM s, UNNEST(…) AS t(x)")
+	case (t.word("tumble") || t.word("hop") || t.word("session")) && p.nextPunct("("):
+		p.unsupported(t.at, "%s(…) is not there yet: a window of time is a group, GROUP BY date_trunc('minute', at) or date_bin('5 minutes', at, '2020-01-01')", t.text)
 	case (t.kind == kindWord || t.kind == kindQuoted) && p.nextPunct("("):
 		p.unsupported(t.at, "%s(…) is not supported in FROM: only generate_series is, and UNNEST and regexp_split_to_table after a stream, view or table", t.text)
 	default:

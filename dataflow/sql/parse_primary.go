@@ -1,6 +1,9 @@
 package sql
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // primary parses what operators apply to: literals, names, calls, CASE, CAST and expressions in parentheses.
 func (p *parser) primary() Expr {
@@ -107,9 +110,11 @@ func (p *parser) wordPrimary(t token) Expr {
 			p.unsupported(t.at, "ARRAY(SELECT …) is not there: write ARRAY[…], or array_agg")
 			return &Literal{At: t.at}
 		}
-		if p.isPunct("]") {
-			p.unsupported(t.at, "ARRAY[] has no type: write '{}'::TEXT[]")
-			return &Literal{At: t.at}
+		if p.acceptPunct("]") {
+			if c := p.peek(); c.kind != kindOp || c.text != "::" {
+				p.unsupported(t.at, "ARRAY[] has no type: write ARRAY[]::TEXT[]")
+			}
+			return &Literal{Kind: LiteralString, Text: "{}", At: p.since(t.at)}
 		}
 		c := &Call{Func: Ident{"array", t.at}, Args: p.expressionList()}
 		p.expectPunct("]")
@@ -135,10 +140,21 @@ func (p *parser) typedLiteral() Expr {
 	if t := p.peek(); n.Name == "INTERVAL" && t.kind == kindWord {
 		switch t.text {
 		case "year", "month", "day", "hour", "minute", "second":
-			p.unsupported(t.at, "INTERVAL '%s' %s: write INTERVAL '%s %s'", s.text, p.upper(t), s.text, t.text)
+			if p.next(); !wholeNumber(s.text) || p.is("to") {
+				p.unsupported(t.at, "INTERVAL '%s' %s takes one whole number: write the units in the text, INTERVAL '1 year 2 months'", s.text, p.upper(t))
+			}
+			s.text += " " + t.text
 		}
 	}
 	return &Cast{X: &Literal{Kind: LiteralString, Text: s.text, At: s.at}, Type: n, At: p.since(start)}
+}
+
+// wholeNumber reports whether a text is digits, perhaps behind a sign.
+func wholeNumber(s string) bool {
+	if s != "" && (s[0] == '-' || s[0] == '+') {
+		s = s[1:]
+	}
+	return s != "" && strings.Trim(s, "0123456789") == ""
 }
 
 // caseExpr parses CASE … END.

@@ -1,5 +1,7 @@
 package sql
 
+import "github.com/weirdb/weir/dataflow"
+
 // query parses [WITH …] a SELECT, or several that UNION and its relatives connect, with ORDER BY and LIMIT behind them.
 func (p *parser) query() *Select {
 	s := &Select{Source: p.src}
@@ -152,7 +154,7 @@ func (p *parser) selectEnd(s *Select) {
 	case s.From == nil && notBareAlias[t.text]:
 		p.failf(t.at, "expected FROM, found %s; as a name of a column it is written AS %s", p.describe(t), t.text)
 	case s.From == nil:
-		p.expected("FROM", afterItems...)
+		p.expected("a comma or FROM", afterItems...)
 	case s.Where == nil && s.GroupBy == nil:
 		p.expected("WHERE, GROUP BY, ORDER BY, LIMIT or the end of the SELECT", afterFrom...)
 	default:
@@ -168,7 +170,7 @@ func (p *parser) selectDistinct(s *Select) {
 	if p.accept("distinct") {
 		s.Distinct, s.DistinctAt = true, t.at
 		if on := p.peek(); on.word("on") {
-			p.unsupported(on.at, "DISTINCT ON is not there yet: write GROUP BY with min, max or another aggregate")
+			p.unsupported(on.at, "DISTINCT ON is not there yet: write row_number() OVER (PARTITION BY … ORDER BY …) AS n in a subquery, and WHERE n = 1 around it")
 		}
 	}
 	if t := p.peek(); t.word("top") && p.peekAt(1).kind == kindInteger {
@@ -207,7 +209,7 @@ func (p *parser) itemAlias() *Ident {
 	}
 	t := p.peek()
 	if t.kind == kindQuoted || t.kind == kindWord && !isReserved(t) && !notBareAlias[t.text] {
-		if Nearest(t.text, []string{"from"}) != "" { // SELECT a FORM s
+		if dataflow.Nearest(t.text, []string{"from"}) != "" { // SELECT a FORM s
 			if next := p.peekAt(1); next.kind == kindWord && !isReserved(next) {
 				p.expected("FROM", "FROM")
 			}
@@ -258,7 +260,7 @@ func (p *parser) tableAlias() (*Ident, []Ident) {
 		if t.kind != kindQuoted && (t.kind != kindWord || isReserved(t)) {
 			return nil, nil
 		}
-		if n := Nearest(t.text, afterFrom); n != "" && p.peekAt(1).kind != kindEnd && p.looksLikeClause(n) {
+		if n := dataflow.Nearest(t.text, afterFrom); n != "" && p.peekAt(1).kind != kindEnd && p.looksLikeClause(n) {
 			p.expected(n, n)
 		}
 	}

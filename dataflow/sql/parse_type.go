@@ -3,6 +3,8 @@ package sql
 import (
 	"strconv"
 	"strings"
+
+	"github.com/weirdb/weir/dataflow"
 )
 
 // typeSpellings maps what can stand for a type to its canonical name, by the words that PostgreSQL has for it.
@@ -71,7 +73,7 @@ func (p *parser) typeName() TypeName {
 		if instead != "" {
 			p.unsupported(at, "type %s: %s", strings.ToUpper(spelling), instead)
 		} else {
-			p.failf(at, "there is no type %s%s", spelling, DidYouMean(spelling, typeNames))
+			p.failf(at, "there is no type %s%s", spelling, dataflow.DidYouMean(spelling, typeNames))
 		}
 		return TypeName{At: at}
 	}

@@ -1,5 +1,7 @@
 package sql
 
+import "github.com/weirdb/weir/dataflow"
+
 // namedWindow is OVER name, which the WINDOW clause of its SELECT has yet to define.
 type namedWindow struct {
 	name   Ident
@@ -149,7 +151,7 @@ func (p *parser) settleWindows(s *Select, from int) {
 				for name := range s.windows {
 					names = append(names, name)
 				}
-				p.failf(n.name.At, "there is no window %q: write OVER (PARTITION BY … ORDER BY …), or WINDOW %s AS (…) behind HAVING%s", n.name.Name, n.name.Name, DidYouMean(n.name.Name, names))
+				p.failf(n.name.At, "there is no window %q: write OVER (PARTITION BY … ORDER BY …), or WINDOW %s AS (…) behind HAVING%s", n.name.Name, n.name.Name, dataflow.DidYouMean(n.name.Name, names))
 			}
 			continue
 		}

@@ -188,10 +188,13 @@ func (p *parser) expected(what string, words ...string) {
 	}
 	hint := ""
 	if t.kind == kindWord {
-		hint = DidYouMean(p.src.Text(t.at), words)
+		hint = dataflow.DidYouMean(p.src.Text(t.at), words)
 	}
 	if isReserved(t) && (strings.Contains(what, "name") || what == "an expression" && p.usedAsColumn()) {
 		hint = fmt.Sprintf("; %s is a keyword: as a name it is written %q in double quotes", strings.ToUpper(t.text), t.text)
+	}
+	if t.kind == kindWord && p.last.To == t.at.From && p.last.To > p.last.From && p.src.Text(p.last)[p.last.To-p.last.From-1] == '\'' {
+		hint = "; a quote inside a string is written twice, 'it''s'"
 	}
 	p.failf(t.at, "expected %s, found %s%s", what, p.describe(t), hint)
 }

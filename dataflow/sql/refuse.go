@@ -18,7 +18,7 @@ var refusedStatements = map[string]string{
 	"alter":      "not yet: delete with weir pipeline delete or weir stream delete, and deploy the new file",
 	"refresh":    "a materialized view here is always up to date: nothing needs a refresh",
 	"explain":    "run it with weir query; weir query \"EXPLAIN pipeline.table\" shows what runs",
-	"show":       "options are shown by weir pipeline describe",
+	"show":       "weir table list, weir stream list and weir pipeline list show what there is, weir pipeline describe shows options",
 	"reset":      "options are set with SET in the file or with weir pipeline set",
 	"describe":   "tables are described by weir table describe",
 	"begin":      "there are no transactions: a deploy is one step, an append is atomic per shard",
@@ -92,7 +92,7 @@ var refusedCreates = map[string]string{
 
 // refusedConstraints holds what may stand behind a column elsewhere.
 var refusedConstraints = map[string]string{
-	"primary":    "a stream has no key; the key of a table is its GROUP BY columns",
+	"primary":    "a stream has no key, leave it out; the key of a table is its GROUP BY columns",
 	"unique":     "not supported: a stream takes every row; a view can group by the column",
 	"check":      "not yet: filter rows with WHERE in a view",
 	"default":    "not yet: write coalesce(column, value) in a view",
