@@ -206,7 +206,7 @@ func (p *peers) setMeta(m *meta.Log, g *raftlog.Group) {
 	if p == nil {
 		return
 	}
-	m.SpreadOver(g.IsLeader)
+	m.Spread()
 	p.calls.Serve(g.Name(), g)
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -54,6 +54,7 @@ func decodeStream(d *metav1.StreamDefinition) (*Stream, error) {
 	}
 	var err error
 	st.Options, err = decodeStreamOptions(d.GetOptions())
+	st.Declared = st.Options
 	return st, err
 }
 

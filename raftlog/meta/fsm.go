@@ -82,6 +82,8 @@ func (s *State) execute(cmd *metav1.Command) (any, error) {
 		return s.createStream(c.CreateStream)
 	case *metav1.Command_SealStream:
 		return s.sealStream(c.SealStream)
+	case *metav1.Command_SetStreamOptions:
+		return s.setStreamOptions(c.SetStreamOptions)
 	case *metav1.Command_DropStream:
 		return s.dropStream(c.DropStream)
 	case *metav1.Command_CreatePipeline:

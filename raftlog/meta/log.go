@@ -27,7 +27,8 @@ type Log struct {
 	group Group
 	fsm   *FSM
 	clock func() int64
-	leads func() bool // nil: this is the only node
+	// spread says that the log is on several nodes.
+	spread bool
 }
 
 // New returns a Log over a group whose state machine is fsm. clock gives the time that commands carry, in µs since 1970.
@@ -36,26 +37,34 @@ func New(group Group, fsm *FSM, clock func() int64) *Log {
 	return &Log{group: group, fsm: fsm, clock: clock}
 }
 
-// SpreadOver says that the log is on several nodes, of which this one leads when leads says so: then only what Current
-// returns is sure to have all that was committed before.
-func (l *Log) SpreadOver(leads func() bool) { l.leads = leads }
+// Spread says that the log is on several nodes: then only what Current returns is sure to have all that was committed before.
+func (l *Log) Spread() { l.spread = true }
 
-// Current returns a state that has everything that was committed before the call, also by way of other nodes. On the leader
-// that is the newest one: what it has acknowledged, it has applied.
+// Current returns a state that has everything that was acknowledged before the call, by whichever node. On the leader it passes
+// a Barrier too: one that has just come to lead has not applied all that the one before has acknowledged, one that was deposed
+// does not know it yet, and a follower may apply an entry, and answer, before the leader does.
 func (l *Log) Current(ctx context.Context) (*State, error) {
-	if l.leads != nil && !l.leads() {
-		if err := l.Barrier(ctx); err != nil {
-			return nil, err
-		}
+	if !l.spread {
+		return l.State(), nil
+	}
+	err := l.Barrier(ctx)
+	if err != nil && dataflow.ReasonOf(err).Kind() == dataflow.KindUnknown { // of a read there is no outcome that could be unknown
+		err = dataflow.Errorf(dataflow.ReasonNotLeader, "the meta log's leader did not answer: %w", err).WithRetry(retryRead)
+	}
+	if err != nil {
+		return nil, err
 	}
 	return l.State(), nil
 }
+
+// retryRead is when a read of the metadata should be tried again: by then another node may lead.
+const retryRead = time.Second
 
 // Find returns what look finds in the newest state. When that is not there, and another node may know more, it looks again in
 // a current one.
 func Find[R any](ctx context.Context, l *Log, look func(*State) (R, error)) (R, error) {
 	r, err := look(l.State())
-	if l.leads == nil || dataflow.ReasonOf(err).Kind() != dataflow.KindNotFound {
+	if !l.spread || dataflow.ReasonOf(err).Kind() != dataflow.KindNotFound {
 		return r, err
 	}
 	st, lost := l.Current(ctx)
@@ -121,6 +130,13 @@ func (l *Log) CreateStream(ctx context.Context, def StreamDefinition) (st *Strea
 	r, err := propose[streamResult](ctx, l, &metav1.Command{Command: &metav1.Command_CreateStream{
 		CreateStream: &metav1.CreateStream{Definition: def.encode()}}})
 	return r.stream, r.created, err
+}
+
+// SetStreamOptions changes options of a stream. Those of a fixed kind, and unknown ones, are OPTION_INVALID. STREAM_IN_USE refuses
+// a grace so short that a pipeline which does not run would lose its rows at once.
+func (l *Log) SetStreamOptions(ctx context.Context, name string, opts []dataflow.Option) (*Stream, error) {
+	return propose[*Stream](ctx, l, &metav1.Command{Command: &metav1.Command_SetStreamOptions{
+		SetStreamOptions: &metav1.SetStreamOptions{Name: name, Options: encodeOptions(opts)}}})
 }
 
 // SealStream ends a stream: it takes no more rows. Sealing twice changes nothing.

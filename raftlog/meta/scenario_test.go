@@ -181,6 +181,8 @@ func (s *scenario) apply(t *testing.T, d *datadriven.TestData, line string) stri
 			return fmt.Sprintf("as it was: stream %d", st.ID)
 		}
 		return result(st, err)
+	case "set-stream":
+		return result(s.log.SetStreamOptions(ctx, a["name"], a.options()))
 	case "seal-stream":
 		return result(s.log.SealStream(ctx, a["name"]))
 	case "drop-stream":

@@ -56,7 +56,11 @@ func (s *State) encodeSnapshot() ([]byte, error) {
 	}
 	for _, id := range sortedKeys(s.Streams) {
 		st := s.Streams[id]
-		out.Streams = append(out.Streams, &metav1.Stream{Id: uint64(id), Definition: st.definition(), Sealed: st.Sealed, CreatedAt: st.CreatedAt})
+		m := &metav1.Stream{Id: uint64(id), Definition: st.definition(), Sealed: st.Sealed, CreatedAt: st.CreatedAt}
+		if st.Declared != st.Options {
+			m.Declared = encodeOptions(st.Declared.List())
+		}
+		out.Streams = append(out.Streams, m)
 	}
 	for _, uid := range sortedKeys(s.Pipelines) {
 		out.Pipelines = append(out.Pipelines, encodePipeline(s.Pipelines[uid]))
@@ -90,6 +94,11 @@ func decodeSnapshot(b []byte) (*State, error) {
 			return nil, fmt.Errorf("stream %d: %w", m.Id, err)
 		}
 		st.ID, st.Sealed, st.CreatedAt = dataflow.StreamID(m.Id), m.Sealed, m.CreatedAt
+		if len(m.Declared) > 0 {
+			if st.Declared, err = decodeStreamOptions(m.Declared); err != nil {
+				return nil, fmt.Errorf("stream %d: %w", m.Id, err)
+			}
+		}
 		if st.ID >= s.NextStream || s.Streams[st.ID] != nil || s.streamNames[st.Name] != 0 {
 			return nil, fmt.Errorf("stream %d %s is out of place", st.ID, st.Name)
 		}

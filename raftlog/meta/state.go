@@ -61,8 +61,9 @@ type Stream struct {
 	Schema      dataflow.Schema
 	PartitionBy []int // columns whose hash places a row; empty = rows are spread
 	Options     dataflow.StreamOptions
-	Sealed      bool  // takes no more rows
-	CreatedAt   int64 // µs since 1970
+	Declared    dataflow.StreamOptions // that it was made with
+	Sealed      bool                   // takes no more rows
+	CreatedAt   int64                  // µs since 1970
 }
 
 // Lease keeps a cut readable until it expires or is released.

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weirdb/weir/dataflow"
 	metav1 "github.com/weirdb/weir/proto/weir/meta/v1"
@@ -82,30 +83,78 @@ func (s *State) CheckStream(def StreamDefinition) error {
 	return streamConflict(have, want)
 }
 
+// streamConflict compares a definition with the existing stream: with its options as they are, or as it was made with them, so
+// that a file which made it says the same after they were changed.
 func streamConflict(have, want *Stream) error {
-	diff := streamDifference(have, want)
-	if diff == "" {
+	fixed, options := streamDifference(have, want)
+	if want.Options == have.Declared {
+		options = nil
+	}
+	if len(fixed)+len(options) == 0 {
 		return nil
 	}
-	return dataflow.Errorf(dataflow.ReasonStreamConflict, "stream %s exists and differs: %s", want.Name, diff).WithMeta("stream", want.Name)
+	err := dataflow.Errorf(dataflow.ReasonStreamConflict, "stream %s exists and differs: %s", want.Name, strings.Join(slices.Concat(fixed, options), "; ")).WithMeta("stream", want.Name)
+	if len(fixed) == 0 {
+		err = err.WithHint("weir stream set %s changes its options", want.Name)
+	}
+	return err
 }
 
-// streamDifference says in what a definition differs from the existing stream; "" when they are equal.
-func streamDifference(have, want *Stream) string {
-	var diff []string
+// streamDifference says in what a definition differs from the existing stream: in what is fixed, and in options.
+func streamDifference(have, want *Stream) (fixed, options []string) {
 	if !have.Schema.Equal(want.Schema) {
-		diff = append(diff, fmt.Sprintf("it has the columns %s, not %s", have.Schema, want.Schema))
+		fixed = append(fixed, fmt.Sprintf("it has the columns %s, not %s", have.Schema, want.Schema))
 	}
 	if !slices.Equal(have.PartitionBy, want.PartitionBy) {
-		diff = append(diff, fmt.Sprintf("it has PARTITION BY %s, not %s", have.partitionNames(), want.partitionNames()))
+		fixed = append(fixed, fmt.Sprintf("it has PARTITION BY %s, not %s", have.partitionNames(), want.partitionNames()))
 	}
 	was, is := have.Options.List(), want.Options.List()
 	for i := range was {
 		if was[i] != is[i] {
-			diff = append(diff, fmt.Sprintf("its %s is %s, not %s", was[i].Name, was[i].Value, is[i].Value))
+			options = append(options, fmt.Sprintf("its %s is %s, not %s", was[i].Name, was[i].Value, is[i].Value))
 		}
 	}
-	return strings.Join(diff, "; ")
+	return fixed, options
+}
+
+// setStreamOptions changes options. What the tasks and the shards do with rows does not depend on them, so they can change at any
+// time: retention reads them whenever it looks.
+func (s *State) setStreamOptions(c *metav1.SetStreamOptions) (any, error) {
+	st, err := s.Stream(c.Name)
+	if err != nil {
+		return nil, err
+	}
+	changed := *st
+	if changed.Options, err = st.Options.With(decodeOptions(c.Options)); err != nil {
+		return nil, fixedOption(st, c.Options, err)
+	}
+	if changed.Options.Grace < st.Options.Grace {
+		for _, p := range s.PipelineList() {
+			if !p.ReadsStream(st.ID) || p.State.Active() || p.ClaimExpired {
+				continue
+			}
+			if idle := time.Duration(s.Now-p.StateSince) * time.Microsecond; idle >= changed.Options.Grace {
+				return nil, dataflow.Errorf(dataflow.ReasonStreamInUse, "with retention.grace = '%s' pipeline %s, which is %s for %s, would lose the rows of stream %s that it needs at once",
+					dataflow.FormatDuration(changed.Options.Grace), p.Name, p.State, idle.Truncate(time.Second), st.Name).
+					WithHint("resume or delete the pipeline first, or set a longer grace").WithMeta("stream", st.Name).WithMeta("pipelines", p.Name)
+			}
+		}
+	}
+	s.Streams = maps.Clone(s.Streams)
+	s.Streams[changed.ID] = &changed
+	return &changed, nil
+}
+
+// fixedOption says of what a stream has and an option cannot change that it is fixed; other errors stay as they are.
+func fixedOption(st *Stream, opts []*metav1.Option, err error) error {
+	for _, o := range opts {
+		switch o.Name {
+		case "columns", "partition_by", "partition by", "name", "sealed", "shards":
+			return dataflow.Errorf(dataflow.ReasonOptionInvalid, "%s of stream %s is fixed: rows are stored, and placed in shards, by it", o.Name, st.Name).
+				WithHint("retention, max_bytes and retention.grace can be changed; for the rest make a stream of another name").WithMeta("option", o.Name)
+		}
+	}
+	return err
 }
 
 func (st *Stream) partitionNames() string {

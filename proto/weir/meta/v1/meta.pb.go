@@ -221,6 +221,7 @@ type Command struct {
 	//	*Command_Expire
 	//	*Command_PutMember
 	//	*Command_SetMemberState
+	//	*Command_SetStreamOptions
 	Command       isCommand_Command `protobuf_oneof:"command"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -432,6 +433,15 @@ func (x *Command) GetSetMemberState() *SetMemberState {
 	return nil
 }
 
+func (x *Command) GetSetStreamOptions() *SetStreamOptions {
+	if x != nil {
+		if x, ok := x.Command.(*Command_SetStreamOptions); ok {
+			return x.SetStreamOptions
+		}
+	}
+	return nil
+}
+
 type isCommand_Command interface {
 	isCommand_Command()
 }
@@ -508,6 +518,10 @@ type Command_SetMemberState struct {
 	SetMemberState *SetMemberState `protobuf:"bytes,19,opt,name=set_member_state,json=setMemberState,proto3,oneof"`
 }
 
+type Command_SetStreamOptions struct {
+	SetStreamOptions *SetStreamOptions `protobuf:"bytes,20,opt,name=set_stream_options,json=setStreamOptions,proto3,oneof"`
+}
+
 func (*Command_Bootstrap) isCommand_Command() {}
 
 func (*Command_CreateStream) isCommand_Command() {}
@@ -543,6 +557,8 @@ func (*Command_Expire) isCommand_Command() {}
 func (*Command_PutMember) isCommand_Command() {}
 
 func (*Command_SetMemberState) isCommand_Command() {}
+
+func (*Command_SetStreamOptions) isCommand_Command() {}
 
 // Bootstrap names the group and fixes its number of shards, once.
 type Bootstrap struct {
@@ -1041,6 +1057,59 @@ func (x *CreateStream) GetDefinition() *StreamDefinition {
 	return nil
 }
 
+// SetStreamOptions changes options of a stream: those that it names.
+type SetStreamOptions struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Options       []*Option              `protobuf:"bytes,2,rep,name=options,proto3" json:"options,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetStreamOptions) Reset() {
+	*x = SetStreamOptions{}
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetStreamOptions) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetStreamOptions) ProtoMessage() {}
+
+func (x *SetStreamOptions) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetStreamOptions.ProtoReflect.Descriptor instead.
+func (*SetStreamOptions) Descriptor() ([]byte, []int) {
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *SetStreamOptions) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SetStreamOptions) GetOptions() []*Option {
+	if x != nil {
+		return x.Options
+	}
+	return nil
+}
+
 type SealStream struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -1050,7 +1119,7 @@ type SealStream struct {
 
 func (x *SealStream) Reset() {
 	*x = SealStream{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[9]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1062,7 +1131,7 @@ func (x *SealStream) String() string {
 func (*SealStream) ProtoMessage() {}
 
 func (x *SealStream) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[9]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1075,7 +1144,7 @@ func (x *SealStream) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SealStream.ProtoReflect.Descriptor instead.
 func (*SealStream) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{9}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SealStream) GetName() string {
@@ -1094,7 +1163,7 @@ type DropStream struct {
 
 func (x *DropStream) Reset() {
 	*x = DropStream{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[10]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1106,7 +1175,7 @@ func (x *DropStream) String() string {
 func (*DropStream) ProtoMessage() {}
 
 func (x *DropStream) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[10]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1119,7 +1188,7 @@ func (x *DropStream) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropStream.ProtoReflect.Descriptor instead.
 func (*DropStream) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{10}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *DropStream) GetName() string {
@@ -1140,7 +1209,7 @@ type Position struct {
 
 func (x *Position) Reset() {
 	*x = Position{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[11]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1152,7 +1221,7 @@ func (x *Position) String() string {
 func (*Position) ProtoMessage() {}
 
 func (x *Position) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[11]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1165,7 +1234,7 @@ func (x *Position) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Position.ProtoReflect.Descriptor instead.
 func (*Position) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{11}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Position) GetStream() uint64 {
@@ -1200,7 +1269,7 @@ type ReadStream struct {
 
 func (x *ReadStream) Reset() {
 	*x = ReadStream{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[12]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1212,7 +1281,7 @@ func (x *ReadStream) String() string {
 func (*ReadStream) ProtoMessage() {}
 
 func (x *ReadStream) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[12]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1225,7 +1294,7 @@ func (x *ReadStream) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadStream.ProtoReflect.Descriptor instead.
 func (*ReadStream) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{12}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ReadStream) GetName() string {
@@ -1260,7 +1329,7 @@ type CreatePipeline struct {
 
 func (x *CreatePipeline) Reset() {
 	*x = CreatePipeline{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[13]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1272,7 +1341,7 @@ func (x *CreatePipeline) String() string {
 func (*CreatePipeline) ProtoMessage() {}
 
 func (x *CreatePipeline) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[13]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1285,7 +1354,7 @@ func (x *CreatePipeline) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreatePipeline.ProtoReflect.Descriptor instead.
 func (*CreatePipeline) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{13}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CreatePipeline) GetName() string {
@@ -1360,7 +1429,7 @@ type DeletePipeline struct {
 
 func (x *DeletePipeline) Reset() {
 	*x = DeletePipeline{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[14]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1372,7 +1441,7 @@ func (x *DeletePipeline) String() string {
 func (*DeletePipeline) ProtoMessage() {}
 
 func (x *DeletePipeline) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[14]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1385,7 +1454,7 @@ func (x *DeletePipeline) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePipeline.ProtoReflect.Descriptor instead.
 func (*DeletePipeline) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{14}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DeletePipeline) GetName() string {
@@ -1405,7 +1474,7 @@ type SetOptions struct {
 
 func (x *SetOptions) Reset() {
 	*x = SetOptions{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[15]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1417,7 +1486,7 @@ func (x *SetOptions) String() string {
 func (*SetOptions) ProtoMessage() {}
 
 func (x *SetOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[15]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1430,7 +1499,7 @@ func (x *SetOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOptions.ProtoReflect.Descriptor instead.
 func (*SetOptions) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{15}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SetOptions) GetPipeline() uint64 {
@@ -1458,7 +1527,7 @@ type SourceRow struct {
 
 func (x *SourceRow) Reset() {
 	*x = SourceRow{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[16]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1470,7 +1539,7 @@ func (x *SourceRow) String() string {
 func (*SourceRow) ProtoMessage() {}
 
 func (x *SourceRow) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[16]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1483,7 +1552,7 @@ func (x *SourceRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceRow.ProtoReflect.Descriptor instead.
 func (*SourceRow) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{16}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SourceRow) GetStream() uint64 {
@@ -1524,7 +1593,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[17]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1536,7 +1605,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[17]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1549,7 +1618,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{17}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Failure) GetReason() string {
@@ -1631,7 +1700,7 @@ type SetPipelineState struct {
 
 func (x *SetPipelineState) Reset() {
 	*x = SetPipelineState{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[18]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1643,7 +1712,7 @@ func (x *SetPipelineState) String() string {
 func (*SetPipelineState) ProtoMessage() {}
 
 func (x *SetPipelineState) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[18]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1656,7 +1725,7 @@ func (x *SetPipelineState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPipelineState.ProtoReflect.Descriptor instead.
 func (*SetPipelineState) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{18}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SetPipelineState) GetPipeline() uint64 {
@@ -1706,7 +1775,7 @@ type ReserveAttempts struct {
 
 func (x *ReserveAttempts) Reset() {
 	*x = ReserveAttempts{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[19]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1718,7 +1787,7 @@ func (x *ReserveAttempts) String() string {
 func (*ReserveAttempts) ProtoMessage() {}
 
 func (x *ReserveAttempts) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[19]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1731,7 +1800,7 @@ func (x *ReserveAttempts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveAttempts.ProtoReflect.Descriptor instead.
 func (*ReserveAttempts) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{19}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ReserveAttempts) GetPipeline() uint64 {
@@ -1766,7 +1835,7 @@ type Owner struct {
 
 func (x *Owner) Reset() {
 	*x = Owner{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[20]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1778,7 +1847,7 @@ func (x *Owner) String() string {
 func (*Owner) ProtoMessage() {}
 
 func (x *Owner) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[20]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1791,7 +1860,7 @@ func (x *Owner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Owner.ProtoReflect.Descriptor instead.
 func (*Owner) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{20}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Owner) GetShard() uint32 {
@@ -1828,7 +1897,7 @@ type BeginIncarnation struct {
 
 func (x *BeginIncarnation) Reset() {
 	*x = BeginIncarnation{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[21]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1840,7 +1909,7 @@ func (x *BeginIncarnation) String() string {
 func (*BeginIncarnation) ProtoMessage() {}
 
 func (x *BeginIncarnation) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[21]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1853,7 +1922,7 @@ func (x *BeginIncarnation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginIncarnation.ProtoReflect.Descriptor instead.
 func (*BeginIncarnation) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{21}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *BeginIncarnation) GetPipeline() uint64 {
@@ -1898,7 +1967,7 @@ type ShardCommit struct {
 
 func (x *ShardCommit) Reset() {
 	*x = ShardCommit{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[22]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1910,7 +1979,7 @@ func (x *ShardCommit) String() string {
 func (*ShardCommit) ProtoMessage() {}
 
 func (x *ShardCommit) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[22]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1923,7 +1992,7 @@ func (x *ShardCommit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardCommit.ProtoReflect.Descriptor instead.
 func (*ShardCommit) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{22}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ShardCommit) GetShard() uint32 {
@@ -1987,7 +2056,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[23]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1999,7 +2068,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[23]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2012,7 +2081,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{23}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Checkpoint) GetPipeline() uint64 {
@@ -2101,7 +2170,7 @@ type CommitCheckpoint struct {
 
 func (x *CommitCheckpoint) Reset() {
 	*x = CommitCheckpoint{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[24]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2113,7 +2182,7 @@ func (x *CommitCheckpoint) String() string {
 func (*CommitCheckpoint) ProtoMessage() {}
 
 func (x *CommitCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[24]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2126,7 +2195,7 @@ func (x *CommitCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitCheckpoint.ProtoReflect.Descriptor instead.
 func (*CommitCheckpoint) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{24}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CommitCheckpoint) GetCheckpoint() *Checkpoint {
@@ -2147,7 +2216,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[25]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2159,7 +2228,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[25]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2172,7 +2241,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{25}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Lease) GetPipeline() uint64 {
@@ -2207,7 +2276,7 @@ type RenewLease struct {
 
 func (x *RenewLease) Reset() {
 	*x = RenewLease{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[26]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2219,7 +2288,7 @@ func (x *RenewLease) String() string {
 func (*RenewLease) ProtoMessage() {}
 
 func (x *RenewLease) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[26]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2232,7 +2301,7 @@ func (x *RenewLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewLease.ProtoReflect.Descriptor instead.
 func (*RenewLease) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{26}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RenewLease) GetPipeline() uint64 {
@@ -2266,7 +2335,7 @@ type ReleaseLease struct {
 
 func (x *ReleaseLease) Reset() {
 	*x = ReleaseLease{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[27]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2278,7 +2347,7 @@ func (x *ReleaseLease) String() string {
 func (*ReleaseLease) ProtoMessage() {}
 
 func (x *ReleaseLease) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[27]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2291,7 +2360,7 @@ func (x *ReleaseLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseLease.ProtoReflect.Descriptor instead.
 func (*ReleaseLease) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{27}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ReleaseLease) GetPipeline() uint64 {
@@ -2319,7 +2388,7 @@ type OpenProducer struct {
 
 func (x *OpenProducer) Reset() {
 	*x = OpenProducer{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[28]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2331,7 +2400,7 @@ func (x *OpenProducer) String() string {
 func (*OpenProducer) ProtoMessage() {}
 
 func (x *OpenProducer) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[28]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2344,7 +2413,7 @@ func (x *OpenProducer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenProducer.ProtoReflect.Descriptor instead.
 func (*OpenProducer) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{28}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *OpenProducer) GetName() string {
@@ -2372,7 +2441,7 @@ type Expire struct {
 
 func (x *Expire) Reset() {
 	*x = Expire{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[29]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2384,7 +2453,7 @@ func (x *Expire) String() string {
 func (*Expire) ProtoMessage() {}
 
 func (x *Expire) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[29]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2397,7 +2466,7 @@ func (x *Expire) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Expire.ProtoReflect.Descriptor instead.
 func (*Expire) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{29}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Expire) GetProducersBefore() int64 {
@@ -2429,7 +2498,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[30]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2441,7 +2510,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[30]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2454,7 +2523,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{30}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Snapshot) GetIndex() uint64 {
@@ -2535,18 +2604,20 @@ func (x *Snapshot) GetMembers() []*Member {
 }
 
 type Stream struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	Definition    *StreamDefinition      `protobuf:"bytes,2,opt,name=definition,proto3" json:"definition,omitempty"`
-	Sealed        bool                   `protobuf:"varint,3,opt,name=sealed,proto3" json:"sealed,omitempty"`
-	CreatedAt     int64                  `protobuf:"varint,4,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Id         uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Definition *StreamDefinition      `protobuf:"bytes,2,opt,name=definition,proto3" json:"definition,omitempty"`
+	Sealed     bool                   `protobuf:"varint,3,opt,name=sealed,proto3" json:"sealed,omitempty"`
+	CreatedAt  int64                  `protobuf:"varint,4,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	// The options that the stream was made with, all of them, when they have been changed since.
+	Declared      []*Option `protobuf:"bytes,5,rep,name=declared,proto3" json:"declared,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Stream) Reset() {
 	*x = Stream{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[31]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2558,7 +2629,7 @@ func (x *Stream) String() string {
 func (*Stream) ProtoMessage() {}
 
 func (x *Stream) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[31]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2571,7 +2642,7 @@ func (x *Stream) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stream.ProtoReflect.Descriptor instead.
 func (*Stream) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{31}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Stream) GetId() uint64 {
@@ -2602,6 +2673,13 @@ func (x *Stream) GetCreatedAt() int64 {
 	return 0
 }
 
+func (x *Stream) GetDeclared() []*Option {
+	if x != nil {
+		return x.Declared
+	}
+	return nil
+}
+
 type Producer struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -2614,7 +2692,7 @@ type Producer struct {
 
 func (x *Producer) Reset() {
 	*x = Producer{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[32]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2626,7 +2704,7 @@ func (x *Producer) String() string {
 func (*Producer) ProtoMessage() {}
 
 func (x *Producer) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[32]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2639,7 +2717,7 @@ func (x *Producer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Producer.ProtoReflect.Descriptor instead.
 func (*Producer) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{32}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Producer) GetName() string {
@@ -2681,7 +2759,7 @@ type HeldLease struct {
 
 func (x *HeldLease) Reset() {
 	*x = HeldLease{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[33]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2693,7 +2771,7 @@ func (x *HeldLease) String() string {
 func (*HeldLease) ProtoMessage() {}
 
 func (x *HeldLease) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[33]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2706,7 +2784,7 @@ func (x *HeldLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldLease.ProtoReflect.Descriptor instead.
 func (*HeldLease) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{33}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *HeldLease) GetId() uint64 {
@@ -2763,7 +2841,7 @@ type Pipeline struct {
 
 func (x *Pipeline) Reset() {
 	*x = Pipeline{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[34]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2775,7 +2853,7 @@ func (x *Pipeline) String() string {
 func (*Pipeline) ProtoMessage() {}
 
 func (x *Pipeline) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[34]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2788,7 +2866,7 @@ func (x *Pipeline) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pipeline.ProtoReflect.Descriptor instead.
 func (*Pipeline) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{34}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Pipeline) GetUid() uint64 {
@@ -2970,7 +3048,8 @@ var File_weir_meta_v1_meta_proto protoreflect.FileDescriptor
 
 const file_weir_meta_v1_meta_proto_rawDesc = "" +
 	"\n" +
-	"\x17weir/meta/v1/meta.proto\x12\fweir.meta.v1\"\xc9\t\n" +
+	"\x17weir/meta/v1/meta.proto\x12\fweir.meta.v1\"\x99\n" +
+	"\n" +
 	"\aCommand\x12\x10\n" +
 	"\x03now\x18\x01 \x01(\x03R\x03now\x127\n" +
 	"\tbootstrap\x18\x02 \x01(\v2\x17.weir.meta.v1.BootstrapH\x00R\tbootstrap\x12A\n" +
@@ -2996,7 +3075,8 @@ const file_weir_meta_v1_meta_proto_rawDesc = "" +
 	"\x06expire\x18\x11 \x01(\v2\x14.weir.meta.v1.ExpireH\x00R\x06expire\x128\n" +
 	"\n" +
 	"put_member\x18\x12 \x01(\v2\x17.weir.meta.v1.PutMemberH\x00R\tputMember\x12H\n" +
-	"\x10set_member_state\x18\x13 \x01(\v2\x1c.weir.meta.v1.SetMemberStateH\x00R\x0esetMemberStateB\t\n" +
+	"\x10set_member_state\x18\x13 \x01(\v2\x1c.weir.meta.v1.SetMemberStateH\x00R\x0esetMemberState\x12N\n" +
+	"\x12set_stream_options\x18\x14 \x01(\v2\x1e.weir.meta.v1.SetStreamOptionsH\x00R\x10setStreamOptionsB\t\n" +
 	"\acommand\"r\n" +
 	"\tBootstrap\x12\x1d\n" +
 	"\n" +
@@ -3033,7 +3113,10 @@ const file_weir_meta_v1_meta_proto_rawDesc = "" +
 	"\fCreateStream\x12>\n" +
 	"\n" +
 	"definition\x18\x01 \x01(\v2\x1e.weir.meta.v1.StreamDefinitionR\n" +
-	"definition\" \n" +
+	"definition\"V\n" +
+	"\x10SetStreamOptions\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12.\n" +
+	"\aoptions\x18\x02 \x03(\v2\x14.weir.meta.v1.OptionR\aoptions\" \n" +
 	"\n" +
 	"SealStream\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\" \n" +
@@ -3161,7 +3244,7 @@ const file_weir_meta_v1_meta_proto_rawDesc = "" +
 	"\tproducers\x18\t \x03(\v2\x16.weir.meta.v1.ProducerR\tproducers\x12'\n" +
 	"\x0fforgotten_epoch\x18\n" +
 	" \x01(\x04R\x0eforgottenEpoch\x12.\n" +
-	"\amembers\x18\v \x03(\v2\x14.weir.meta.v1.MemberR\amembers\"\x8f\x01\n" +
+	"\amembers\x18\v \x03(\v2\x14.weir.meta.v1.MemberR\amembers\"\xc1\x01\n" +
 	"\x06Stream\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12>\n" +
 	"\n" +
@@ -3169,7 +3252,8 @@ const file_weir_meta_v1_meta_proto_rawDesc = "" +
 	"definition\x12\x16\n" +
 	"\x06sealed\x18\x03 \x01(\bR\x06sealed\x12\x1d\n" +
 	"\n" +
-	"created_at\x18\x04 \x01(\x03R\tcreatedAt\"m\n" +
+	"created_at\x18\x04 \x01(\x03R\tcreatedAt\x120\n" +
+	"\bdeclared\x18\x05 \x03(\v2\x14.weir.meta.v1.OptionR\bdeclared\"m\n" +
 	"\bProducer\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x1a\n" +
@@ -3247,7 +3331,7 @@ func file_weir_meta_v1_meta_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_meta_v1_meta_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_weir_meta_v1_meta_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_weir_meta_v1_meta_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_weir_meta_v1_meta_proto_goTypes = []any{
 	(MemberState)(0),         // 0: weir.meta.v1.MemberState
 	(PipelineState)(0),       // 1: weir.meta.v1.PipelineState
@@ -3261,95 +3345,99 @@ var file_weir_meta_v1_meta_proto_goTypes = []any{
 	(*Option)(nil),           // 9: weir.meta.v1.Option
 	(*StreamDefinition)(nil), // 10: weir.meta.v1.StreamDefinition
 	(*CreateStream)(nil),     // 11: weir.meta.v1.CreateStream
-	(*SealStream)(nil),       // 12: weir.meta.v1.SealStream
-	(*DropStream)(nil),       // 13: weir.meta.v1.DropStream
-	(*Position)(nil),         // 14: weir.meta.v1.Position
-	(*ReadStream)(nil),       // 15: weir.meta.v1.ReadStream
-	(*CreatePipeline)(nil),   // 16: weir.meta.v1.CreatePipeline
-	(*DeletePipeline)(nil),   // 17: weir.meta.v1.DeletePipeline
-	(*SetOptions)(nil),       // 18: weir.meta.v1.SetOptions
-	(*SourceRow)(nil),        // 19: weir.meta.v1.SourceRow
-	(*Failure)(nil),          // 20: weir.meta.v1.Failure
-	(*SetPipelineState)(nil), // 21: weir.meta.v1.SetPipelineState
-	(*ReserveAttempts)(nil),  // 22: weir.meta.v1.ReserveAttempts
-	(*Owner)(nil),            // 23: weir.meta.v1.Owner
-	(*BeginIncarnation)(nil), // 24: weir.meta.v1.BeginIncarnation
-	(*ShardCommit)(nil),      // 25: weir.meta.v1.ShardCommit
-	(*Checkpoint)(nil),       // 26: weir.meta.v1.Checkpoint
-	(*CommitCheckpoint)(nil), // 27: weir.meta.v1.CommitCheckpoint
-	(*Lease)(nil),            // 28: weir.meta.v1.Lease
-	(*RenewLease)(nil),       // 29: weir.meta.v1.RenewLease
-	(*ReleaseLease)(nil),     // 30: weir.meta.v1.ReleaseLease
-	(*OpenProducer)(nil),     // 31: weir.meta.v1.OpenProducer
-	(*Expire)(nil),           // 32: weir.meta.v1.Expire
-	(*Snapshot)(nil),         // 33: weir.meta.v1.Snapshot
-	(*Stream)(nil),           // 34: weir.meta.v1.Stream
-	(*Producer)(nil),         // 35: weir.meta.v1.Producer
-	(*HeldLease)(nil),        // 36: weir.meta.v1.HeldLease
-	(*Pipeline)(nil),         // 37: weir.meta.v1.Pipeline
+	(*SetStreamOptions)(nil), // 12: weir.meta.v1.SetStreamOptions
+	(*SealStream)(nil),       // 13: weir.meta.v1.SealStream
+	(*DropStream)(nil),       // 14: weir.meta.v1.DropStream
+	(*Position)(nil),         // 15: weir.meta.v1.Position
+	(*ReadStream)(nil),       // 16: weir.meta.v1.ReadStream
+	(*CreatePipeline)(nil),   // 17: weir.meta.v1.CreatePipeline
+	(*DeletePipeline)(nil),   // 18: weir.meta.v1.DeletePipeline
+	(*SetOptions)(nil),       // 19: weir.meta.v1.SetOptions
+	(*SourceRow)(nil),        // 20: weir.meta.v1.SourceRow
+	(*Failure)(nil),          // 21: weir.meta.v1.Failure
+	(*SetPipelineState)(nil), // 22: weir.meta.v1.SetPipelineState
+	(*ReserveAttempts)(nil),  // 23: weir.meta.v1.ReserveAttempts
+	(*Owner)(nil),            // 24: weir.meta.v1.Owner
+	(*BeginIncarnation)(nil), // 25: weir.meta.v1.BeginIncarnation
+	(*ShardCommit)(nil),      // 26: weir.meta.v1.ShardCommit
+	(*Checkpoint)(nil),       // 27: weir.meta.v1.Checkpoint
+	(*CommitCheckpoint)(nil), // 28: weir.meta.v1.CommitCheckpoint
+	(*Lease)(nil),            // 29: weir.meta.v1.Lease
+	(*RenewLease)(nil),       // 30: weir.meta.v1.RenewLease
+	(*ReleaseLease)(nil),     // 31: weir.meta.v1.ReleaseLease
+	(*OpenProducer)(nil),     // 32: weir.meta.v1.OpenProducer
+	(*Expire)(nil),           // 33: weir.meta.v1.Expire
+	(*Snapshot)(nil),         // 34: weir.meta.v1.Snapshot
+	(*Stream)(nil),           // 35: weir.meta.v1.Stream
+	(*Producer)(nil),         // 36: weir.meta.v1.Producer
+	(*HeldLease)(nil),        // 37: weir.meta.v1.HeldLease
+	(*Pipeline)(nil),         // 38: weir.meta.v1.Pipeline
 }
 var file_weir_meta_v1_meta_proto_depIdxs = []int32{
 	4,  // 0: weir.meta.v1.Command.bootstrap:type_name -> weir.meta.v1.Bootstrap
 	11, // 1: weir.meta.v1.Command.create_stream:type_name -> weir.meta.v1.CreateStream
-	12, // 2: weir.meta.v1.Command.seal_stream:type_name -> weir.meta.v1.SealStream
-	13, // 3: weir.meta.v1.Command.drop_stream:type_name -> weir.meta.v1.DropStream
-	16, // 4: weir.meta.v1.Command.create_pipeline:type_name -> weir.meta.v1.CreatePipeline
-	17, // 5: weir.meta.v1.Command.delete_pipeline:type_name -> weir.meta.v1.DeletePipeline
-	18, // 6: weir.meta.v1.Command.set_options:type_name -> weir.meta.v1.SetOptions
-	21, // 7: weir.meta.v1.Command.set_pipeline_state:type_name -> weir.meta.v1.SetPipelineState
-	22, // 8: weir.meta.v1.Command.reserve_attempts:type_name -> weir.meta.v1.ReserveAttempts
-	24, // 9: weir.meta.v1.Command.begin_incarnation:type_name -> weir.meta.v1.BeginIncarnation
-	27, // 10: weir.meta.v1.Command.commit_checkpoint:type_name -> weir.meta.v1.CommitCheckpoint
-	28, // 11: weir.meta.v1.Command.lease:type_name -> weir.meta.v1.Lease
-	29, // 12: weir.meta.v1.Command.renew_lease:type_name -> weir.meta.v1.RenewLease
-	30, // 13: weir.meta.v1.Command.release_lease:type_name -> weir.meta.v1.ReleaseLease
-	31, // 14: weir.meta.v1.Command.open_producer:type_name -> weir.meta.v1.OpenProducer
-	32, // 15: weir.meta.v1.Command.expire:type_name -> weir.meta.v1.Expire
+	13, // 2: weir.meta.v1.Command.seal_stream:type_name -> weir.meta.v1.SealStream
+	14, // 3: weir.meta.v1.Command.drop_stream:type_name -> weir.meta.v1.DropStream
+	17, // 4: weir.meta.v1.Command.create_pipeline:type_name -> weir.meta.v1.CreatePipeline
+	18, // 5: weir.meta.v1.Command.delete_pipeline:type_name -> weir.meta.v1.DeletePipeline
+	19, // 6: weir.meta.v1.Command.set_options:type_name -> weir.meta.v1.SetOptions
+	22, // 7: weir.meta.v1.Command.set_pipeline_state:type_name -> weir.meta.v1.SetPipelineState
+	23, // 8: weir.meta.v1.Command.reserve_attempts:type_name -> weir.meta.v1.ReserveAttempts
+	25, // 9: weir.meta.v1.Command.begin_incarnation:type_name -> weir.meta.v1.BeginIncarnation
+	28, // 10: weir.meta.v1.Command.commit_checkpoint:type_name -> weir.meta.v1.CommitCheckpoint
+	29, // 11: weir.meta.v1.Command.lease:type_name -> weir.meta.v1.Lease
+	30, // 12: weir.meta.v1.Command.renew_lease:type_name -> weir.meta.v1.RenewLease
+	31, // 13: weir.meta.v1.Command.release_lease:type_name -> weir.meta.v1.ReleaseLease
+	32, // 14: weir.meta.v1.Command.open_producer:type_name -> weir.meta.v1.OpenProducer
+	33, // 15: weir.meta.v1.Command.expire:type_name -> weir.meta.v1.Expire
 	6,  // 16: weir.meta.v1.Command.put_member:type_name -> weir.meta.v1.PutMember
 	7,  // 17: weir.meta.v1.Command.set_member_state:type_name -> weir.meta.v1.SetMemberState
-	5,  // 18: weir.meta.v1.Bootstrap.members:type_name -> weir.meta.v1.Member
-	0,  // 19: weir.meta.v1.Member.state:type_name -> weir.meta.v1.MemberState
-	5,  // 20: weir.meta.v1.PutMember.member:type_name -> weir.meta.v1.Member
-	0,  // 21: weir.meta.v1.SetMemberState.state:type_name -> weir.meta.v1.MemberState
-	8,  // 22: weir.meta.v1.StreamDefinition.columns:type_name -> weir.meta.v1.Column
-	9,  // 23: weir.meta.v1.StreamDefinition.options:type_name -> weir.meta.v1.Option
-	10, // 24: weir.meta.v1.CreateStream.definition:type_name -> weir.meta.v1.StreamDefinition
-	9,  // 25: weir.meta.v1.CreatePipeline.options:type_name -> weir.meta.v1.Option
-	10, // 26: weir.meta.v1.CreatePipeline.declared:type_name -> weir.meta.v1.StreamDefinition
-	15, // 27: weir.meta.v1.CreatePipeline.reads:type_name -> weir.meta.v1.ReadStream
-	14, // 28: weir.meta.v1.CreatePipeline.start:type_name -> weir.meta.v1.Position
-	14, // 29: weir.meta.v1.CreatePipeline.deploy_end:type_name -> weir.meta.v1.Position
-	23, // 30: weir.meta.v1.CreatePipeline.owners:type_name -> weir.meta.v1.Owner
-	9,  // 31: weir.meta.v1.SetOptions.options:type_name -> weir.meta.v1.Option
-	19, // 32: weir.meta.v1.Failure.row:type_name -> weir.meta.v1.SourceRow
-	1,  // 33: weir.meta.v1.SetPipelineState.state:type_name -> weir.meta.v1.PipelineState
-	20, // 34: weir.meta.v1.SetPipelineState.failure:type_name -> weir.meta.v1.Failure
-	19, // 35: weir.meta.v1.SetPipelineState.skip:type_name -> weir.meta.v1.SourceRow
-	23, // 36: weir.meta.v1.BeginIncarnation.owners:type_name -> weir.meta.v1.Owner
-	2,  // 37: weir.meta.v1.Checkpoint.guarantee:type_name -> weir.meta.v1.Guarantee
-	14, // 38: weir.meta.v1.Checkpoint.positions:type_name -> weir.meta.v1.Position
-	25, // 39: weir.meta.v1.Checkpoint.shards:type_name -> weir.meta.v1.ShardCommit
-	26, // 40: weir.meta.v1.CommitCheckpoint.checkpoint:type_name -> weir.meta.v1.Checkpoint
-	34, // 41: weir.meta.v1.Snapshot.streams:type_name -> weir.meta.v1.Stream
-	37, // 42: weir.meta.v1.Snapshot.pipelines:type_name -> weir.meta.v1.Pipeline
-	35, // 43: weir.meta.v1.Snapshot.producers:type_name -> weir.meta.v1.Producer
-	5,  // 44: weir.meta.v1.Snapshot.members:type_name -> weir.meta.v1.Member
-	10, // 45: weir.meta.v1.Stream.definition:type_name -> weir.meta.v1.StreamDefinition
-	9,  // 46: weir.meta.v1.Pipeline.options:type_name -> weir.meta.v1.Option
-	1,  // 47: weir.meta.v1.Pipeline.state:type_name -> weir.meta.v1.PipelineState
-	20, // 48: weir.meta.v1.Pipeline.failure:type_name -> weir.meta.v1.Failure
-	26, // 49: weir.meta.v1.Pipeline.base:type_name -> weir.meta.v1.Checkpoint
-	23, // 50: weir.meta.v1.Pipeline.owners:type_name -> weir.meta.v1.Owner
-	14, // 51: weir.meta.v1.Pipeline.start:type_name -> weir.meta.v1.Position
-	14, // 52: weir.meta.v1.Pipeline.deploy_end:type_name -> weir.meta.v1.Position
-	26, // 53: weir.meta.v1.Pipeline.cuts:type_name -> weir.meta.v1.Checkpoint
-	36, // 54: weir.meta.v1.Pipeline.leases:type_name -> weir.meta.v1.HeldLease
-	19, // 55: weir.meta.v1.Pipeline.skip:type_name -> weir.meta.v1.SourceRow
-	56, // [56:56] is the sub-list for method output_type
-	56, // [56:56] is the sub-list for method input_type
-	56, // [56:56] is the sub-list for extension type_name
-	56, // [56:56] is the sub-list for extension extendee
-	0,  // [0:56] is the sub-list for field type_name
+	12, // 18: weir.meta.v1.Command.set_stream_options:type_name -> weir.meta.v1.SetStreamOptions
+	5,  // 19: weir.meta.v1.Bootstrap.members:type_name -> weir.meta.v1.Member
+	0,  // 20: weir.meta.v1.Member.state:type_name -> weir.meta.v1.MemberState
+	5,  // 21: weir.meta.v1.PutMember.member:type_name -> weir.meta.v1.Member
+	0,  // 22: weir.meta.v1.SetMemberState.state:type_name -> weir.meta.v1.MemberState
+	8,  // 23: weir.meta.v1.StreamDefinition.columns:type_name -> weir.meta.v1.Column
+	9,  // 24: weir.meta.v1.StreamDefinition.options:type_name -> weir.meta.v1.Option
+	10, // 25: weir.meta.v1.CreateStream.definition:type_name -> weir.meta.v1.StreamDefinition
+	9,  // 26: weir.meta.v1.SetStreamOptions.options:type_name -> weir.meta.v1.Option
+	9,  // 27: weir.meta.v1.CreatePipeline.options:type_name -> weir.meta.v1.Option
+	10, // 28: weir.meta.v1.CreatePipeline.declared:type_name -> weir.meta.v1.StreamDefinition
+	16, // 29: weir.meta.v1.CreatePipeline.reads:type_name -> weir.meta.v1.ReadStream
+	15, // 30: weir.meta.v1.CreatePipeline.start:type_name -> weir.meta.v1.Position
+	15, // 31: weir.meta.v1.CreatePipeline.deploy_end:type_name -> weir.meta.v1.Position
+	24, // 32: weir.meta.v1.CreatePipeline.owners:type_name -> weir.meta.v1.Owner
+	9,  // 33: weir.meta.v1.SetOptions.options:type_name -> weir.meta.v1.Option
+	20, // 34: weir.meta.v1.Failure.row:type_name -> weir.meta.v1.SourceRow
+	1,  // 35: weir.meta.v1.SetPipelineState.state:type_name -> weir.meta.v1.PipelineState
+	21, // 36: weir.meta.v1.SetPipelineState.failure:type_name -> weir.meta.v1.Failure
+	20, // 37: weir.meta.v1.SetPipelineState.skip:type_name -> weir.meta.v1.SourceRow
+	24, // 38: weir.meta.v1.BeginIncarnation.owners:type_name -> weir.meta.v1.Owner
+	2,  // 39: weir.meta.v1.Checkpoint.guarantee:type_name -> weir.meta.v1.Guarantee
+	15, // 40: weir.meta.v1.Checkpoint.positions:type_name -> weir.meta.v1.Position
+	26, // 41: weir.meta.v1.Checkpoint.shards:type_name -> weir.meta.v1.ShardCommit
+	27, // 42: weir.meta.v1.CommitCheckpoint.checkpoint:type_name -> weir.meta.v1.Checkpoint
+	35, // 43: weir.meta.v1.Snapshot.streams:type_name -> weir.meta.v1.Stream
+	38, // 44: weir.meta.v1.Snapshot.pipelines:type_name -> weir.meta.v1.Pipeline
+	36, // 45: weir.meta.v1.Snapshot.producers:type_name -> weir.meta.v1.Producer
+	5,  // 46: weir.meta.v1.Snapshot.members:type_name -> weir.meta.v1.Member
+	10, // 47: weir.meta.v1.Stream.definition:type_name -> weir.meta.v1.StreamDefinition
+	9,  // 48: weir.meta.v1.Stream.declared:type_name -> weir.meta.v1.Option
+	9,  // 49: weir.meta.v1.Pipeline.options:type_name -> weir.meta.v1.Option
+	1,  // 50: weir.meta.v1.Pipeline.state:type_name -> weir.meta.v1.PipelineState
+	21, // 51: weir.meta.v1.Pipeline.failure:type_name -> weir.meta.v1.Failure
+	27, // 52: weir.meta.v1.Pipeline.base:type_name -> weir.meta.v1.Checkpoint
+	24, // 53: weir.meta.v1.Pipeline.owners:type_name -> weir.meta.v1.Owner
+	15, // 54: weir.meta.v1.Pipeline.start:type_name -> weir.meta.v1.Position
+	15, // 55: weir.meta.v1.Pipeline.deploy_end:type_name -> weir.meta.v1.Position
+	27, // 56: weir.meta.v1.Pipeline.cuts:type_name -> weir.meta.v1.Checkpoint
+	37, // 57: weir.meta.v1.Pipeline.leases:type_name -> weir.meta.v1.HeldLease
+	20, // 58: weir.meta.v1.Pipeline.skip:type_name -> weir.meta.v1.SourceRow
+	59, // [59:59] is the sub-list for method output_type
+	59, // [59:59] is the sub-list for method input_type
+	59, // [59:59] is the sub-list for extension type_name
+	59, // [59:59] is the sub-list for extension extendee
+	0,  // [0:59] is the sub-list for field type_name
 }
 
 func init() { file_weir_meta_v1_meta_proto_init() }
@@ -3376,6 +3464,7 @@ func file_weir_meta_v1_meta_proto_init() {
 		(*Command_Expire)(nil),
 		(*Command_PutMember)(nil),
 		(*Command_SetMemberState)(nil),
+		(*Command_SetStreamOptions)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3383,7 +3472,7 @@ func file_weir_meta_v1_meta_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_meta_v1_meta_proto_rawDesc), len(file_weir_meta_v1_meta_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   35,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
