@@ -34,9 +34,37 @@ type ReadOptions struct {
 	Session *SessionToken
 	// MaxWait bounds the wait for Min and Session; then TOKEN_NOT_REACHED. 0 = the server's default.
 	MaxWait time.Duration
+	// MaxStaleness refuses an answer that may lack rows which were acknowledged longer ago than this: CUT_TOO_OLD; 0 = any
+	// answer will do.
+	MaxStaleness time.Duration
 	// Checkpoint names a retained or leased cut to read instead of the newest; nil for the newest.
 	Checkpoint *CheckpointID
 }
+
+// Explanation says where an answer comes from.
+type Explanation struct {
+	Node      string    // that answers
+	Isolation Isolation // that is read: a live read of a pipeline that does not run is of what is committed
+	Why       string    // it is this node, and this cut
+	Shards    []ShardRead
+}
+
+// ShardRead says where a shard is read.
+type ShardRead struct {
+	Shard  ShardID
+	Node   string // whose copy, or whose live tables, are read
+	Source ReadSource
+	Why    string
+}
+
+// ReadSource is what is read of a shard.
+type ReadSource uint8
+
+const (
+	LocalCopy  ReadSource = iota // of the committed state, on the node that answers
+	LiveHere                     // the live tables of the node that answers
+	LiveRemote                   // the live tables of another node
+)
 
 // ScanRange bounds a scan: the leading parts of the key equal Equal, the next part lies within the bounds. A value of
 // TypeUnknown that is not NULL is text, to be parsed as the column's type. The bounds are places in the order of keys, where

@@ -69,6 +69,7 @@ const (
 	ReasonNodeNotFound          Reason = "NODE_NOT_FOUND"
 	ReasonNodeConflict          Reason = "NODE_CONFLICT"
 	ReasonNoCommittedCheckpoint Reason = "NO_COMMITTED_CHECKPOINT"
+	ReasonCutTooOld             Reason = "CUT_TOO_OLD"
 	ReasonOutcomeUnknown        Reason = "OUTCOME_UNKNOWN"
 	ReasonShuttingDown          Reason = "SHUTTING_DOWN"
 	ReasonUnreachable           Reason = "UNREACHABLE"
@@ -107,7 +108,7 @@ var reasons = []ReasonInfo{
 	{ReasonCheckpointNotFound, KindNotFound, "the pipeline has no such checkpoint", "weir checkpoint list"},
 	{ReasonNodeNotFound, KindNotFound, "the group has no node of this name", "weir cluster status"},
 	{ReasonPipelineExists, KindExists, "a pipeline of this name runs another program, or with other options", "weir pipeline set for options; for another program deploy under another name, or delete the pipeline first"},
-	{ReasonStreamConflict, KindExists, "a stream of this name has other columns or options", "columns and options are fixed when a stream is made: declare what it has, or use another name"},
+	{ReasonStreamConflict, KindExists, "a stream of this name has other columns or options", "columns and PARTITION BY are fixed when a stream is made: declare what it has, or use another name; options are changed by weir stream set"},
 	{ReasonStreamInUse, KindPrecondition, "pipelines read the stream", "delete the pipelines first"},
 	{ReasonStreamSealed, KindPrecondition, "the stream is sealed and takes no more rows", "append to another stream"},
 	{ReasonPipelineState, KindPrecondition, "the pipeline is not in a state that allows this", "weir pipeline describe"},
@@ -129,6 +130,7 @@ var reasons = []ReasonInfo{
 	{ReasonPipelineRecovering, KindUnavailable, "the pipeline is recovering and has no live state", "try again after the delay in RetryInfo, or read committed"},
 	{ReasonNotLeader, KindUnavailable, "this node does not lead the shard or the meta log", "try again, or ask the node that the error names"},
 	{ReasonNoCommittedCheckpoint, KindUnavailable, "the pipeline has no committed cut here yet", "try again after the delay in RetryInfo"},
+	{ReasonCutTooOld, KindUnavailable, "the newest cut that this node can answer from is older than max_staleness allows", "try again, ask a node that the error names, or allow more; checkpoint.interval says how fresh committed reads are"},
 	{ReasonOutcomeUnknown, KindUnknown, "the request may or may not have taken effect", "retry it with the same idempotency key or sequence numbers"},
 	{ReasonShuttingDown, KindUnavailable, "the node is stopping", "try again, or ask another node"},
 	{ReasonUnreachable, KindUnavailable, "no server answered; clients give this, never a server", "start the server, or correct the address"},

@@ -1,6 +1,7 @@
 package dataflow
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/binary"
 	"fmt"
@@ -119,6 +120,21 @@ func (t SessionToken) String() string {
 	b = binary.AppendUvarint(b, uint64(t.Timeline))
 	b = binary.AppendUvarint(b, uint64(t.Checkpoint))
 	return sealToken(b)
+}
+
+// Compare orders the cuts of one pipeline's name by when they were made: a deployment after the one before it, a timeline
+// after the one that it left, a checkpoint after the one before.
+func (t SessionToken) Compare(o SessionToken) int {
+	return cmp.Or(cmp.Compare(t.Pipeline, o.Pipeline), cmp.Compare(t.Timeline, o.Timeline), cmp.Compare(t.Checkpoint, o.Checkpoint))
+}
+
+// ReadSessionToken reads a session token's text for who only hands it on, whatever group it is of.
+func ReadSessionToken(text string) (SessionToken, error) {
+	g, _, err := openToken(tokenSession, "session token", text)
+	if err != nil {
+		return SessionToken{}, err
+	}
+	return ParseSessionToken(text, g)
 }
 
 // ParseSessionToken reads a session token's text, with the same refusals as ParseToken.

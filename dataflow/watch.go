@@ -1,5 +1,7 @@
 package dataflow
 
+import "time"
+
 // Watch asks to follow a table.
 type Watch struct {
 	Pipeline, Table string
@@ -9,6 +11,13 @@ type Watch struct {
 	ChangesOnly bool
 	// Resume goes on exactly after this cut; nil begins anew.
 	Resume *SessionToken
+	// Min, Session and MaxWait are those of ReadOptions, for the cut that the watch begins with. Resume goes before Session.
+	Min     Positions
+	Session *SessionToken
+	MaxWait time.Duration
+	// MaxStaleness ends the watch with CUT_TOO_OLD when what it has said may lack rows that were acknowledged longer ago than
+	// this; 0 = never.
+	MaxStaleness time.Duration
 	// NumbersAsText writes BIGINT and NUMERIC values as JSON strings.
 	NumbersAsText bool
 }

@@ -121,10 +121,14 @@ func (n *Node) assemble() error {
 		n.members = n.newMembership(func() *weirv1.NodeStatus { return svc.LocalStatus() })
 	}
 	sources := service.QuerySources{Meta: st.meta, Cat: cat, Worker: n.worker, Fleet: n.fleet, Shards: st.shards}
-	n.queries = statequery.New(statequery.Config{
+	reads := statequery.Config{
 		Node: cfg.NodeID, Group: group, Shards: len(st.shards), Catalog: sources, Store: sources, Streams: sources, Leases: sources,
 		TotalBytes: cfg.QueryMemoryBytes, MaxTime: cfg.Tuning.QueryTime, WatchBytes: cfg.WatchMemoryBytes, WatchRetained: cfg.WatchRetained,
-	})
+	}
+	if st.peers != nil {
+		reads.CatchUp, reads.Others, reads.Leads = n.catchUp, n.otherNodes, st.group.IsLeader
+	}
+	n.queries = statequery.New(reads)
 	if err := registry.Register(newGauges(st.meta, n.worker, st.shards, n.disk, n.memory, n.queries)); err != nil {
 		return err
 	}

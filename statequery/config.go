@@ -1,6 +1,7 @@
 package statequery
 
 import (
+	"context"
 	"time"
 
 	"github.com/weirdb/weir/dataflow"
@@ -17,6 +18,13 @@ type Config struct {
 	Leases  Leases
 	// Now is the wall clock in µs since 1970; default time.Now.
 	Now func() int64
+	// CatchUp returns when this node has applied what the group had acknowledged before the call, in all logs; nil = this node
+	// is the whole group.
+	CatchUp func(ctx context.Context) error
+	// Others names the other nodes that may answer; nil = there is none.
+	Others func() []string
+	// Leads reports whether this node leads the meta log; nil = it always does.
+	Leads func() bool
 	// MaxWait bounds waiting for a token, when a request does not say, and for a cut to arrive on a shard; default 10 s.
 	MaxWait time.Duration
 	// MaxTime bounds the reading of one pull query or one page of a scan; default 10 s: as long as a superseded cut is kept.

@@ -16,7 +16,7 @@ func (r *reading) describe() dataflow.Cut {
 	cut := dataflow.Cut{
 		Pipeline: p.Name, UID: p.UID, Timeline: c.Timeline, Checkpoint: c.ID, Incarnation: c.Incarnation,
 		Guarantee: c.Guarantee, TriggeredAt: c.TriggeredAt, CommittedAt: c.CommittedAt,
-		Positions: c.Positions, CatchingUp: c.CatchingUp, Node: e.cfg.Node, Role: "leader", State: p.State, Skipped: c.Skipped(),
+		Positions: c.Positions, CatchingUp: c.CatchingUp, Node: e.cfg.Node, Role: e.role(), State: p.State, Skipped: c.Skipped(),
 		Session: dataflow.SessionToken{Group: e.cfg.Group, Pipeline: p.UID, Timeline: c.Timeline, Checkpoint: c.ID},
 	}
 	if c.CommittedAt > 0 {
@@ -27,6 +27,14 @@ func (r *reading) describe() dataflow.Cut {
 	}
 	e.measureLag(&cut, p.Reads, now)
 	return cut
+}
+
+// role returns what this node is in the meta log's group.
+func (e *Engine) role() string {
+	if e.cfg.Leads == nil || e.cfg.Leads() {
+		return "leader"
+	}
+	return "follower"
 }
 
 // measureLag sets how far the cut is behind what has been acknowledged of the streams.

@@ -13,6 +13,7 @@ type Engine struct {
 	cfg    Config
 	leases *sharedLeases
 
+	fresh   freshness
 	watches *watchHub
 	queries *gate // queries and scans
 	short   *gate // look-ups of few keys, which do not wait behind anything that takes long
@@ -28,6 +29,7 @@ func New(cfg Config) *Engine {
 		queries: newGate("queries and scans", max(cfg.MaxBytes, cfg.TotalBytes-short-long)),
 		short:   newGate("look-ups of few keys", short), long: newGate("look-ups of many keys", long),
 	}
+	e.fresh.catchUp, e.fresh.now = cfg.CatchUp, cfg.Now
 	e.watches = newWatchHub(e)
 	return e
 }

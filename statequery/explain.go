@@ -2,6 +2,7 @@ package statequery
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/batch"
@@ -12,12 +13,31 @@ import (
 // explained is the column of an EXPLAIN's answer: a row per line.
 var explained = dataflow.Column{Name: "plan", Type: dataflow.TypeText, NotNull: true}
 
+// Explain explains a SELECT, or what EXPLAIN explains, without running it: the plan, a row per line, and where the answer would
+// come from, which is nil for a file that is not deployed.
+func (e *Engine) Explain(ctx context.Context, text string, o dataflow.ReadOptions) (*batch.Batch, *dataflow.Explanation, dataflow.Cut, error) {
+	sel, x, err := sql.ParseStatement(text)
+	if err != nil {
+		return nil, nil, dataflow.Cut{}, err
+	}
+	if x == nil {
+		x = &sql.Explain{Query: sel}
+	}
+	return e.explain(ctx, x, o)
+}
+
 // explain answers EXPLAIN: how a query, a deployed table or the tables of a file are computed. The answer has the cut that a
 // query would be answered at; that of a file, which is not deployed, has none. It has one page.
-func (e *Engine) explain(ctx context.Context, x *sql.Explain, o dataflow.ReadOptions) (*batch.Batch, string, dataflow.Cut, error) {
+func (e *Engine) explain(ctx context.Context, x *sql.Explain, o dataflow.ReadOptions) (*batch.Batch, *dataflow.Explanation, dataflow.Cut, error) {
+	e.hearFor(ctx, o)
 	lines, pipeline, err := e.explainLines(x)
+	if err == nil && pipeline != nil && ahead(o.Session, pipeline) {
+		if err = e.catchUp(ctx, pipeline, o.MaxWait); err == nil {
+			lines, pipeline, err = e.explainLines(x)
+		}
+	}
 	if err != nil {
-		return nil, "", dataflow.Cut{}, err
+		return nil, nil, dataflow.Cut{}, err
 	}
 	rows := batch.NewBatch(dataflow.Schema{explained})
 	size := 0
@@ -27,18 +47,46 @@ func (e *Engine) explain(ctx context.Context, x *sql.Explain, o dataflow.ReadOpt
 		size += len(l)
 	}
 	if size > pageBytes {
-		return nil, "", dataflow.Cut{}, dataflow.Errorf(dataflow.ReasonTooLarge, "the explanation has %d bytes; an answer takes %d", size, pageBytes).
+		return nil, nil, dataflow.Cut{}, dataflow.Errorf(dataflow.ReasonTooLarge, "the explanation has %d bytes; an answer takes %d", size, pageBytes).
 			WithHint("explain one table, EXPLAIN pipeline.table, or a smaller query")
 	}
 	if pipeline == nil {
-		return rows, "", dataflow.Cut{}, nil
+		return rows, nil, dataflow.Cut{}, nil
 	}
 	r, err := e.open(ctx, pipeline, o)
 	if err != nil {
-		return nil, "", dataflow.Cut{}, err
+		return nil, nil, dataflow.Cut{}, err
 	}
 	defer r.close()
-	return rows, "", r.describe(), nil
+	return rows, r.where(o), r.describe(), nil
+}
+
+// where says from where a reading is answered.
+func (r *reading) where(o dataflow.ReadOptions) *dataflow.Explanation {
+	node, cut := r.e.cfg.Node, r.cut.ID
+	x := &dataflow.Explanation{Node: node}
+	switch {
+	case r.live != nil:
+		x.Isolation = dataflow.ReadUncommitted
+		x.Why = fmt.Sprintf("incarnation %d runs: its live tables have what was processed since checkpoint %d; any node takes the request and asks the owners of the shards", r.live.Incarnation(), cut)
+	case o.Isolation == dataflow.ReadUncommitted:
+		x.Why = fmt.Sprintf("the pipeline is %s and has no live tables, so what is committed answers: checkpoint %d", r.pipeline.State, cut)
+	case r.named:
+		x.Why = fmt.Sprintf("the request names checkpoint %d; every node has a copy of all shards", cut)
+	default:
+		x.Why = fmt.Sprintf("checkpoint %d is the newest that node %s knows of; every node has a copy of all shards, and the one that was asked answers", cut, node)
+	}
+	for s := range r.e.cfg.Shards {
+		read := dataflow.ShardRead{Shard: dataflow.ShardID(s), Node: node, Source: dataflow.LocalCopy, Why: "this node's copy of the committed state"}
+		if r.live != nil {
+			read.Source, read.Why = dataflow.LiveHere, "this node owns the shard: it runs its tasks"
+			if owner := r.live.Owner(read.Shard); owner != "" && owner != node {
+				read.Node, read.Source, read.Why = owner, dataflow.LiveRemote, "node "+owner+" owns the shard, and is asked over the network"
+			}
+		}
+		x.Shards = append(x.Shards, read)
+	}
+	return x
 }
 
 // explainLines explains x, and returns the pipeline that it is about; nil for a file.

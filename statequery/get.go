@@ -10,7 +10,7 @@ import (
 // Get returns the row with the key: a batch of one row, or of none when there is no such row. A key value of TypeUnknown
 // is text, to be parsed as the key column's type.
 func (e *Engine) Get(ctx context.Context, pipeline, table string, k dataflow.Row, o dataflow.ReadOptions) (*batch.Batch, dataflow.Cut, error) {
-	p, t, err := e.table(pipeline, table)
+	p, t, err := e.tableFor(ctx, pipeline, table, o)
 	if err != nil {
 		return nil, dataflow.Cut{}, err
 	}
@@ -39,7 +39,7 @@ func (e *Engine) BatchGet(ctx context.Context, pipeline, table string, keys []da
 	if len(keys) > dataflow.MaxBatchGetKeys {
 		return fail(dataflow.Errorf(dataflow.ReasonTooLarge, "keys: %d given; the limit is %d", len(keys), dataflow.MaxBatchGetKeys))
 	}
-	p, t, err := e.table(pipeline, table)
+	p, t, err := e.tableFor(ctx, pipeline, table, o)
 	if err != nil {
 		return fail(err)
 	}
@@ -61,6 +61,20 @@ func (e *Engine) BatchGet(ctx context.Context, pipeline, table string, keys []da
 		return rows, found, r.describe(), nil
 	}
 	return e.batchGet(ctx, p, t, encoded, size, open)
+}
+
+// tableFor is table for a request that may be about a deployment which this node has not heard of yet: a session has seen it,
+// or what is stale will not do.
+func (e *Engine) tableFor(ctx context.Context, pipeline, table string, o dataflow.ReadOptions) (*Pipeline, *Table, error) {
+	e.hearFor(ctx, o)
+	p, t, err := e.table(pipeline, table)
+	if p == nil || !ahead(o.Session, p) {
+		return p, t, err
+	}
+	if err := e.catchUp(ctx, p, o.MaxWait); err != nil {
+		return nil, nil, err
+	}
+	return e.table(pipeline, table)
 }
 
 // table resolves the names of a request.

@@ -32,6 +32,21 @@ func (w *liveWatcher) runLive(ctx context.Context) error {
 	}
 }
 
+// await waits for what the watch asks of its beginning.
+func (w *liveWatcher) await(ctx context.Context) error {
+	o := beginning(&w.r)
+	if o.Session == nil && len(o.Min) == 0 && o.MaxStaleness == 0 {
+		return nil
+	}
+	o.Isolation = dataflow.ReadUncommitted
+	r, err := w.e.open(ctx, w.p, o)
+	if err != nil {
+		return err
+	}
+	r.close()
+	return nil
+}
+
 // followLive sends sets until the watcher has fallen behind.
 func (w *liveWatcher) followLive(ctx context.Context) error {
 	f := w.live
@@ -57,10 +72,8 @@ func (w *liveWatcher) followLive(ctx context.Context) error {
 		case err != nil:
 			return err
 		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return deadline(ctx)
+		if err := w.idle(ctx, changed); err != nil {
+			return err
 		}
 	}
 }
@@ -166,23 +179,31 @@ func (w *liveWatcher) liveMark(out *watchEvents, cut *dataflow.CheckpointCommit,
 // toldInto adds the rows of keys that had been told of at a base.
 func (w *liveWatcher) toldInto(ctx context.Context, b *liveBase, out *watchEvents) error {
 	for lo, more := w.lo, true; more; {
-		var part *changePart
 		var err error
-		if part, lo, more, err = w.toldPage(ctx, b, lo); err != nil {
-			return err
-		}
-		if part == nil {
-			continue
-		}
-		if err := out.part(part); err != nil {
+		if lo, more, err = w.toldOn(ctx, b, lo, out); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// toldPage makes the part of some keys from lo on, and says with which key to go on.
-func (w *liveWatcher) toldPage(ctx context.Context, b *liveBase, lo []byte) (part *changePart, next []byte, more bool, err error) {
+// toldOn sends a page of them, for as long as which it has room, and says with which key to go on.
+func (w *liveWatcher) toldOn(ctx context.Context, b *liveBase, lo []byte, out *watchEvents) (next []byte, more bool, err error) {
+	room, err := w.e.watches.room.enter(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	defer func() { w.e.watches.room.leave(room) }()
+	part, next, more, err := w.toldPage(ctx, b, lo, int(room))
+	if err != nil || part == nil {
+		return next, more, err
+	}
+	room = w.e.watches.room.shrink(room, part.bytes)
+	return next, more, out.part(part)
+}
+
+// toldPage makes the part of some keys from lo on, of about most bytes, and says with which key to go on.
+func (w *liveWatcher) toldPage(ctx context.Context, b *liveBase, lo []byte, most int) (part *changePart, next []byte, more bool, err error) {
 	if err := w.e.watches.enterPage(ctx); err != nil {
 		return nil, nil, false, err
 	}
@@ -197,7 +218,7 @@ func (w *liveWatcher) toldPage(ctx context.Context, b *liveBase, lo []byte) (par
 		to, _ = searchTold(told, w.hi)
 	}
 	var keys, before, after [][]byte
-	for size := 0; from < to && len(keys) < walkRows && size < watchPageBytes; from++ {
+	for size := 0; from < to && len(keys) < walkRows && size < most; from++ {
 		row := &told[from]
 		keys, before, after = append(keys, []byte(row.key)), append(before, nil), append(after, row.value)
 		size += len(row.key) + len(row.value)

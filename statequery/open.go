@@ -14,6 +14,14 @@ const recoverRetry = 200 * time.Millisecond
 // open resolves what a request reads of a pipeline, and waits for what it asks to be covered. The reading is of the
 // deployment and the timeline that p is of. The caller closes it.
 func (e *Engine) open(ctx context.Context, p *Pipeline, o dataflow.ReadOptions) (*reading, error) {
+	if o.MaxStaleness > 0 {
+		return e.openFresh(ctx, p, o)
+	}
+	return e.openAny(ctx, p, o)
+}
+
+// openAny is open without regard to staleness.
+func (e *Engine) openAny(ctx context.Context, p *Pipeline, o dataflow.ReadOptions) (*reading, error) {
 	after := dataflow.CheckpointID(0)
 	if o.Session != nil {
 		if err := checkSession(p, o.Session); err != nil {
@@ -49,7 +57,9 @@ func (e *Engine) open(ctx context.Context, p *Pipeline, o dataflow.ReadOptions) 
 	if err != nil {
 		return nil, err
 	}
-	return e.committed(p, p.Newest(), false), nil
+	r := e.committed(p, p.Newest(), false)
+	r.wait, r.promised = o.MaxWait, len(want) > 0 || o.Session != nil
+	return r, nil
 }
 
 // bound limits a wait to what the request allows.
@@ -172,6 +182,23 @@ func relevant(p *Pipeline, positions dataflow.Positions) dataflow.Positions {
 	return out
 }
 
+// ahead reports whether a session has seen a deployment or a timeline of the pipeline that is newer than p: then this node has
+// not heard of it yet.
+func ahead(s *dataflow.SessionToken, p *Pipeline) bool {
+	return s != nil && (s.Pipeline > p.UID || s.Pipeline == p.UID && s.Timeline > p.Timeline)
+}
+
+// catchUp has this node hear of what has become of p, for a session that knows.
+func (e *Engine) catchUp(ctx context.Context, p *Pipeline, wait time.Duration) error {
+	ctx, cancel := e.bound(ctx, wait)
+	defer cancel()
+	if err := e.cfg.Catalog.CatchUp(ctx); err != nil {
+		return e.elsewhere(dataflow.Errorf(dataflow.ReasonTokenNotReached, "node %s has not learned in time what the session has seen of pipeline %s: %w", e.cfg.Node, p.Name, err)).
+			WithMeta("pipeline", p.Name)
+	}
+	return nil
+}
+
 // checkSession refuses a session that saw another deployment or another timeline of the pipeline.
 func checkSession(p *Pipeline, s *dataflow.SessionToken) error {
 	if s.Pipeline == p.UID && s.Timeline == p.Timeline {
@@ -232,8 +259,8 @@ func (e *Engine) waitCommitted(ctx context.Context, p *Pipeline, want dataflow.P
 		case <-changed:
 		case <-ctx.Done():
 			if now.Newest().ID < after {
-				return nil, dataflow.Errorf(dataflow.ReasonTokenNotReached, "this node has not seen checkpoint %d of pipeline %s in time, which the session has", after, p.Name).
-					WithHint("wait longer, or ask another node").WithMeta("pipeline", p.Name)
+				return nil, e.elsewhere(dataflow.Errorf(dataflow.ReasonTokenNotReached, "node %s has not seen checkpoint %d of pipeline %s in time, which the session has", e.cfg.Node, after, p.Name)).
+					WithMeta("pipeline", p.Name)
 			}
 			return nil, notReached(now, now.Newest().Positions, want, "committed")
 		}

@@ -56,8 +56,8 @@ func (pg *page) open(ctx context.Context, p *Pipeline, o dataflow.ReadOptions) (
 	if t.Pipeline != p.UID {
 		return nil, dataflow.Errorf(dataflow.ReasonTokenInvalid, "page_token: pipeline %s was deleted and deployed again since the page before", p.Name)
 	}
-	o.Min, o.Session = nil, nil // the first page has seen to them
-	if t.Lease == "" {          // only pages of live tables have none
+	o.Min, o.Session, o.MaxStaleness = nil, nil, 0 // the first page has seen to them
+	if t.Lease == "" {                             // only pages of live tables have none
 		return pg.e.open(ctx, p, o)
 	}
 	var err error

@@ -55,7 +55,8 @@ func (e *Engine) Query(ctx context.Context, text string, p dataflow.Page, o data
 		return fail(err)
 	}
 	if explained != nil {
-		return e.explain(ctx, explained, o)
+		rows, _, cut, err := e.explain(ctx, explained, o)
+		return rows, "", cut, err
 	}
 	pg, err := e.page(p.Token, requestHash("query", text, o.Isolation.String()))
 	if err != nil {
@@ -67,8 +68,7 @@ func (e *Engine) Query(ctx context.Context, text string, p dataflow.Page, o data
 			return fail(err)
 		}
 	}
-	bound := e.binding()
-	q, err := plan.BindQuery(sel, bound, at.now)
+	bound, q, err := e.bindFor(ctx, sel, at.now, o)
 	if err != nil {
 		return fail(err)
 	}
@@ -100,6 +100,29 @@ func (e *Engine) Query(ctx context.Context, text string, p dataflow.Page, o data
 		rows = copyRows(rows, from, end) // the rest need not be held until the answer is sent
 	}
 	return rows, next, r.describe(), nil
+}
+
+// bindFor binds a query to its tables. When a session has seen a deployment that this node has not heard of yet, it is bound
+// again once the node has.
+func (e *Engine) bindFor(ctx context.Context, sel *sql.Select, now int64, o dataflow.ReadOptions) (*binding, *plan.Query, error) {
+	e.hearFor(ctx, o)
+	for again := false; ; again = true {
+		bound := e.binding()
+		q, err := plan.BindQuery(sel, bound, now)
+		behind := false
+		for _, p := range bound.pipelines {
+			if !again && ahead(o.Session, p) {
+				behind = true
+				if err := e.catchUp(ctx, p, o.MaxWait); err != nil {
+					return nil, nil, err
+				}
+				break
+			}
+		}
+		if !behind {
+			return bound, q, err
+		}
+	}
 }
 
 // pageEnd returns where a page of a result ends that begins at from: one row on at least.

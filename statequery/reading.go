@@ -22,7 +22,9 @@ type reading struct {
 	// isolation is what a Reader's request asked for; a live read of a pipeline that does not run is of a cut.
 	isolation dataflow.Isolation
 	began     time.Time
-	timed     bool // it fails when it is overtime; a scan ends its page instead
+	wait      time.Duration // what the request says of waiting, also for the cut to come on a shard; 0 = nothing
+	promised  bool          // the request has a token that the cut must cover
+	timed     bool          // it fails when it is overtime; a scan ends its page instead
 }
 
 func (e *Engine) committed(p *Pipeline, c *dataflow.CheckpointCommit, named bool) *reading {
@@ -37,9 +39,9 @@ func (r *reading) view(ctx context.Context, shard dataflow.ShardID) (View, error
 	if v := r.views[shard]; v != nil {
 		return v, nil
 	}
-	if _, bounded := ctx.Deadline(); !bounded {
+	if _, bounded := ctx.Deadline(); !bounded || r.wait > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, r.e.cfg.MaxWait)
+		ctx, cancel = r.e.bound(ctx, r.wait)
 		defer cancel()
 	}
 	v, err := r.e.cfg.Store.View(ctx, shard, r.pipeline.UID, r.cut.ID)
@@ -51,6 +53,9 @@ func (r *reading) view(ctx context.Context, shard dataflow.ShardID) (View, error
 			// Who has not chosen a cut need not care that this one was overtaken: the next try reads a newer one.
 			err = dataflow.Errorf(dataflow.ReasonNoCommittedCheckpoint, "cut %d of pipeline %s was superseded before shard %d could be read", r.cut.ID, r.pipeline.Name, shard).
 				WithRetry(recoverRetry)
+		} else if r.promised && dataflow.ReasonOf(err) == dataflow.ReasonNoCommittedCheckpoint {
+			err = r.e.elsewhere(dataflow.Errorf(dataflow.ReasonTokenNotReached, "node %s has not had checkpoint %d of pipeline %s on shard %d in time: %w", r.e.cfg.Node, r.cut.ID, r.pipeline.Name, shard, err)).
+				WithMeta("pipeline", r.pipeline.Name)
 		}
 		return nil, err
 	}

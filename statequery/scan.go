@@ -20,7 +20,7 @@ func (e *Engine) Scan(ctx context.Context, pipeline, table string, sr dataflow.S
 	if p.AtMost > 0 {
 		limit = int(min(int64(limit), p.AtMost))
 	}
-	pl, t, err := e.table(pipeline, table)
+	pl, t, err := e.tableFor(ctx, pipeline, table, o)
 	if err != nil {
 		return fail(err)
 	}

@@ -27,6 +27,8 @@ func (p *Pipeline) Newest() *dataflow.CheckpointCommit { return p.Cuts[len(p.Cut
 type Catalog interface {
 	// Pipeline returns a pipeline by name; PIPELINE_NOT_FOUND.
 	Pipeline(name string) (*Pipeline, error)
+	// CatchUp returns when this node's catalog has everything that was committed before the call, also by way of other nodes.
+	CatchUp(ctx context.Context) error
 	// Cut returns a readable cut; CHECKPOINT_NOT_FOUND or CHECKPOINT_EXPIRED.
 	Cut(p *Pipeline, id dataflow.CheckpointID) (*dataflow.CheckpointCommit, error)
 	// Table returns a table of the pipeline, prepared once; TABLE_NOT_FOUND.
@@ -74,7 +76,10 @@ type Iter interface {
 // Live is a running incarnation.
 type Live interface {
 	Incarnation() dataflow.Incarnation
-	// Get appends the newest value of a key to dst. The error is PIPELINE_RECOVERING when the incarnation has ended.
+	// Owner returns the node that runs a shard; "" = this one.
+	Owner(shard dataflow.ShardID) string
+	// Get appends the newest value of a key to dst. The error is PIPELINE_RECOVERING when the incarnation has ended, or the
+	// node that runs the shard does not lead its log any more.
 	Get(stage dataflow.StageID, shard dataflow.ShardID, key, dst []byte) ([]byte, bool, error)
 	// Committed appends the value that a key has in a committed cut to dst, if it is at hand; known is false when it is not,
 	// and the cut's View is to be asked. It does not wait.

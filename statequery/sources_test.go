@@ -49,6 +49,20 @@ func (w *world) Table(_ *statequery.Pipeline, name string) (*statequery.Table, e
 	return nil, dataflow.Errorf(dataflow.ReasonTableNotFound, "there is no table %q", name)
 }
 
+// CatchUp tells this node of what another one has deployed, if it has.
+func (w *world) CatchUp(ctx context.Context) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if ctx.Err() != nil {
+		return dataflow.Errorf(dataflow.ReasonNotLeader, "nobody leads the meta log")
+	}
+	if p := w.mu.unheard; p != nil {
+		w.mu.unheard = nil
+		w.announceLocked(*p)
+	}
+	return w.mu.cutOff
+}
+
 func (w *world) TableNames() []string { return nil }
 
 func (w *world) Streams() plan.Catalog { return plan.Streams{} }
@@ -204,6 +218,14 @@ type live struct {
 }
 
 func (l *live) Incarnation() dataflow.Incarnation { return l.inc }
+
+// Owner says that node n2 runs shard 1, and this one the others.
+func (l *live) Owner(shard dataflow.ShardID) string {
+	if shard == 1 {
+		return "n2"
+	}
+	return ""
+}
 
 func (l *live) Get(stage dataflow.StageID, shard dataflow.ShardID, k, dst []byte) ([]byte, bool, error) {
 	l.w.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/weirdb/weir/dataflow"
 )
@@ -16,10 +17,10 @@ const watchEventBytes = 128 << 10
 // nothing more can come. fn may wait for its consumer; a consumer that falls behind by more than is kept is cut off.
 //
 // Errors: CHECKPOINT_EXPIRED when Resume is too old; WATCH_LAGGED when the consumer was too slow; PIPELINE_NOT_FOUND and
-// TIMELINE_CHANGED when the pipeline was deleted, replaced or rewound; SHUTTING_DOWN; OVERLOADED; DEADLINE when ctx ends;
+// TIMELINE_CHANGED when the pipeline was deleted, replaced or rewound; CUT_TOO_OLD; SHUTTING_DOWN; OVERLOADED; DEADLINE when ctx ends;
 // those of a read.
 func (e *Engine) Watch(ctx context.Context, r dataflow.Watch, fn func(*dataflow.WatchEvent) error) error {
-	p, t, err := e.table(r.Pipeline, r.Table)
+	p, t, err := e.tableFor(ctx, r.Pipeline, r.Table, beginning(&r))
 	if err != nil {
 		return err
 	}
@@ -32,6 +33,9 @@ func (e *Engine) Watch(ctx context.Context, r dataflow.Watch, fn func(*dataflow.
 	defer context.AfterFunc(e.watches.ctx, cancel)()
 	if r.Isolation == dataflow.ReadUncommitted {
 		l := &liveWatcher{watcher: *w}
+		if err := l.await(ctx); err != nil {
+			return err
+		}
 		if l.live, err = e.watches.joinLive(p, r.Table, t); err != nil {
 			return err
 		}
@@ -53,10 +57,46 @@ func (e *Engine) Watch(ctx context.Context, r dataflow.Watch, fn func(*dataflow.
 	return err
 }
 
+// beginning is what a watch asks of the cut that it begins with.
+func beginning(r *dataflow.Watch) dataflow.ReadOptions {
+	o := dataflow.ReadOptions{Session: r.Resume, Min: r.Min, MaxWait: r.MaxWait, MaxStaleness: r.MaxStaleness}
+	if o.Session == nil {
+		o.Session = r.Session
+	}
+	return o
+}
+
+// idle waits until there may be more to say. Of a watch that says how stale it may be, it looks from time to time whether
+// what has been said is fresh enough.
+func (w *watcher) idle(ctx context.Context, changed <-chan struct{}) error {
+	most := w.r.MaxStaleness
+	if most == 0 {
+		select {
+		case <-changed:
+			return nil
+		case <-ctx.Done():
+			return deadline(ctx)
+		}
+	}
+	timer := time.NewTimer(max(most/2, watchFreshEvery))
+	defer timer.Stop()
+	select {
+	case <-changed:
+		return nil
+	case <-timer.C:
+		if w.r.Isolation == dataflow.ReadUncommitted {
+			return w.e.checkLiveWatch(ctx, w.p, most)
+		}
+		return w.e.checkWatch(ctx, w.p, w.at, most)
+	case <-ctx.Done():
+		return deadline(ctx)
+	}
+}
+
 // WatchStats are the figures of the watches of a node.
 type WatchStats struct {
 	Open   int    // watches
-	Bytes  int64  // that are kept of changes, about: of what Config.WatchBytes bounds
+	Bytes  int64  // that are kept of changes, or held for slow consumers, about: what Config.WatchBytes bounds
 	Lagged uint64 // watches that have ended with WATCH_LAGGED, ever
 }
 
@@ -64,7 +104,7 @@ type WatchStats struct {
 func (e *Engine) WatchStats() WatchStats {
 	h := e.watches
 	h.mu.Lock()
-	s := WatchStats{Open: h.mu.watchers, Lagged: h.lagged.Load()}
+	s := WatchStats{Open: h.mu.watchers, Lagged: h.lagged.Load(), Bytes: h.room.held.Load() + h.pinned.Load()}
 	feeds, live := slices.Collect(maps.Values(h.mu.feeds)), slices.Collect(maps.Values(h.mu.live))
 	h.mu.Unlock()
 	for _, f := range feeds {
@@ -108,11 +148,7 @@ func (w *watcher) run(ctx context.Context) error {
 			if err = w.mark(nil); err != nil {
 				break
 			}
-			select {
-			case <-changed:
-			case <-ctx.Done():
-				err = deadline(ctx)
-			}
+			err = w.idle(ctx, changed)
 		}
 		if err != nil {
 			return err
@@ -122,7 +158,7 @@ func (w *watcher) run(ctx context.Context) error {
 
 // begin brings the watcher to its first cut: that of its snapshot, or the one after which it resumes.
 func (w *watcher) begin(ctx context.Context) error {
-	r, err := w.e.open(ctx, w.p, dataflow.ReadOptions{Session: w.r.Resume})
+	r, err := w.e.open(ctx, w.p, beginning(&w.r))
 	if err != nil {
 		return err
 	}
@@ -141,8 +177,12 @@ func (w *watcher) begin(ctx context.Context) error {
 
 // deliver sends what a set says of the keys that are watched.
 func (w *watcher) deliver(set *changeSet) error {
+	defer w.f.told(set)
 	out := w.events(false)
 	for _, part := range set.parts {
+		if w.f.pinsTooMuch(set) {
+			return w.lagged()
+		}
 		if err := out.part(part); err != nil {
 			return err
 		}

@@ -383,3 +383,32 @@ func TestALiveWatcherIsToldWhatARecoveryTookBack(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatASlowWatcherHoldsIsCounted stops taking a snapshot in the middle: what was read of it for him is in the figures, and
+// leaves them when he takes it.
+func TestWhatASlowWatcherHoldsIsCounted(t *testing.T) {
+	w := newWorld(t, 2)
+	for i := range 3000 {
+		w.add(g2(fmt.Sprintf("a key that is long enough to fill events %d", i), int64(i)), 1)
+	}
+	w.commit()
+	e := w.engine()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	most, after := int64(0), int64(-1)
+	err := e.Watch(ctx, dataflow.Watch{Pipeline: pipelineName, Table: "counts"}, func(ev *dataflow.WatchEvent) error {
+		if ev.EndOfCut {
+			after = e.WatchStats().Bytes
+			cancel()
+			return nil
+		}
+		most = max(most, e.WatchStats().Bytes)
+		return nil
+	})
+	refused(t, err, dataflow.ReasonDeadline)
+	e.EndWatches()
+	if most < 128<<10 || after != 0 {
+		t.Errorf("%d bytes while the page was sent, %d afterwards", most, after)
+	}
+	w.unpinned()
+}

@@ -36,67 +36,81 @@ func (w *watcher) snapshotInto(ctx context.Context, r *reading, out *watchEvents
 	held := w.hold(r.cut)
 	defer held.release(ctx)
 	for lo := w.lo; ; {
-		changes, last, err := w.snapshotRows(ctx, r, lo, admit)
-		r.close()
-		if err != nil {
-			return w.tooOld(err)
-		}
-		if last != nil {
-			if err := held.keep(ctx); err != nil {
-				return err
-			}
-			lo = after(last)
-			r = w.e.committed(w.p, r.cut, true)
-		}
-		if err := out.add(changes); err != nil {
+		last, err := w.snapshotPage(ctx, r, lo, out, held, admit)
+		if err != nil || last == nil {
 			return err
 		}
-		if last == nil {
-			return nil
-		}
+		lo, r = after(last), w.e.committed(w.p, r.cut, true)
 	}
 }
 
-// snapshotRows reads a page. last is the key after which to go on; nil when nothing is left.
-func (w *watcher) snapshotRows(ctx context.Context, r *reading, lo []byte, admit func() (func(key []byte) bool, error)) (changes []dataflow.WatchChange, last []byte, err error) {
+// snapshotPage reads a page of a reading's cut, closes the reading and sends the page, for as long as which it has room. last is the
+// key after which to go on; nil when nothing is left.
+func (w *watcher) snapshotPage(ctx context.Context, r *reading, lo []byte, out *watchEvents, held *holdCut, admit func() (keep func(key []byte) bool, err error)) (last []byte, err error) {
+	room, err := w.e.watches.room.enter(ctx)
+	if err != nil {
+		r.close()
+		return nil, err
+	}
+	defer func() { w.e.watches.room.leave(room) }()
+	changes, size, last, err := w.snapshotRows(ctx, r, lo, int(room), admit)
+	r.close()
+	if err != nil {
+		return nil, w.tooOld(err)
+	}
+	room = w.e.watches.room.shrink(room, int64(size))
+	if last != nil {
+		if err := held.keep(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return last, out.add(changes)
+}
+
+// snapshotRows reads a page of about most bytes, and returns how many it has. last is the key after which to go on; nil when nothing
+// is left.
+func (w *watcher) snapshotRows(ctx context.Context, r *reading, lo []byte, most int, admit func() (keep func(key []byte) bool, err error)) (changes []dataflow.WatchChange, size int, last []byte, err error) {
 	if err := w.e.watches.enterPage(ctx); err != nil {
-		return nil, nil, err
+		return nil, 0, nil, err
 	}
 	defer w.e.watches.leavePage()
 	keep := func([]byte) bool { return true }
 	if admit != nil {
 		if keep, err = admit(); err != nil {
-			return nil, nil, err
+			return nil, 0, nil, err
 		}
 	}
 	walk, err := r.walk(ctx, w.t, lo, w.hi, snapshotPage)
 	if err != nil {
-		return nil, nil, err
+		return nil, 0, nil, err
 	}
 	defer func() { err = errors.Join(err, walk.close()) }()
-	for size := 0; ; {
+	for {
 		rows, keys, err := walk.next(ctx, walkRows)
 		if err != nil || rows == nil {
-			return changes, nil, err
+			return changes, size, nil, err
 		}
 		keyRows, err := w.t.decodeKeys(keys)
 		if err != nil {
-			return nil, nil, err
+			return nil, 0, nil, err
 		}
 		for i := range rows.N {
+			if size >= most { // the row before is the page's last
+				return changes, size, keys[i-1], nil
+			}
 			if !keep(keys[i]) {
 				continue
 			}
 			c := dataflow.WatchChange{
 				Key: appendRowJSON(nil, keyRows, i, w.r.NumbersAsText), Row: appendRowJSON(nil, rows, i, w.r.NumbersAsText), Checkpoint: r.cut.ID,
 			}
-			changes, size = append(changes, c), size+len(c.Key)+len(c.Row)
+			changes, size = append(changes, c), size+len(c.Key)+len(c.Row)+changeOverhead
 		}
 		if walk.ended() {
-			return changes, nil, nil
+			return changes, size, nil, nil
 		}
-		if len(changes) >= snapshotPage || size >= watchPageBytes || r.overtime() {
-			return changes, walk.last, nil
+		if len(changes) >= snapshotPage || size >= most || r.overtime() {
+			return changes, size, walk.last, nil
 		}
 	}
 }
@@ -118,23 +132,39 @@ func (w *watcher) catchUp(ctx context.Context) error {
 	holdOlder, holdNewest := w.hold(older), w.hold(newest)
 	defer holdOlder.release(ctx)
 	defer holdNewest.release(ctx)
-	for {
-		part, err := w.comparePage(ctx, c)
-		if err != nil {
-			return w.tooOld(err)
-		}
-		if part == nil {
-			return w.reached(newest, out)
-		}
-		if !c.ended() {
-			if err := errors.Join(holdOlder.keep(ctx), holdNewest.keep(ctx)); err != nil {
-				return err
-			}
-		}
-		if err := out.part(part); err != nil {
+	for more := true; more; {
+		if more, err = w.compareOn(ctx, c, out, holdOlder, holdNewest); err != nil {
 			return err
 		}
 	}
+	return w.reached(newest, out)
+}
+
+// compareOn compares a page and sends what it found, for as long as which it has room. more is false at the end.
+func (w *watcher) compareOn(ctx context.Context, c *comparison, out *watchEvents, holds ...*holdCut) (more bool, err error) {
+	room, err := w.e.watches.room.enter(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer func() { w.e.watches.room.leave(room) }()
+	c.most = int(room)
+	part, err := w.comparePage(ctx, c)
+	if err != nil {
+		return false, w.tooOld(err)
+	}
+	if part == nil {
+		return false, nil
+	}
+	room = w.e.watches.room.shrink(room, part.bytes)
+	if !c.ended() {
+		for _, h := range holds {
+			err = errors.Join(err, h.keep(ctx))
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	return true, out.part(part)
 }
 
 func (w *watcher) comparePage(ctx context.Context, c *comparison) (*changePart, error) {
@@ -157,10 +187,14 @@ func (w *watcher) tooOld(err error) error {
 		return dataflow.Errorf(dataflow.ReasonCheckpointExpired, "the changes of %s.%s after cut %d are no longer kept", w.r.Pipeline, w.r.Table, w.at.ID).
 			WithHint("watch again without the resume token, which begins with a snapshot")
 	}
-	e := dataflow.Errorf(dataflow.ReasonWatchLagged, "the watch of %s.%s took its changes too slowly: those after cut %d are no longer kept", w.r.Pipeline, w.r.Table, w.at.ID).
+	return w.lagged()
+}
+
+// lagged says to the consumer that he was too slow.
+func (w *watcher) lagged() error {
+	return dataflow.Errorf(dataflow.ReasonWatchLagged, "the watch of %s.%s took its changes too slowly: those after cut %d are no longer kept", w.r.Pipeline, w.r.Table, w.at.ID).
 		WithHint("watch again, which begins with a snapshot; a prefix, or a larger --watch-memory of the server, helps a slow consumer").
 		WithMeta("checkpoint_id", w.at.ID.String())
-	return e
 }
 
 // holdCut keeps a cut readable for a watcher, from the first keep on.

@@ -18,10 +18,11 @@ type comparison struct {
 	lo, hi       []byte // of the keys
 	shard        int    // where to go on
 	from         []byte // in it
+	most         int    // bytes of a part, about
 }
 
 func (e *Engine) compare(p *Pipeline, t *Table, older, newer *dataflow.CheckpointCommit, lo, hi []byte) *comparison {
-	return &comparison{e: e, t: t, p: p, older: e.committed(p, older, true), newer: e.committed(p, newer, true), lo: lo, hi: hi, from: lo}
+	return &comparison{e: e, t: t, p: p, older: e.committed(p, older, true), newer: e.committed(p, newer, true), lo: lo, hi: hi, from: lo, most: walkBytes}
 }
 
 // next returns the next part, nil at the end. The views that it opens stay open until pause.
@@ -61,7 +62,7 @@ func (c *comparison) gather(ctx context.Context) (keys, before, after [][]byte, 
 	defer func() { err = errors.Join(err, it.Close()) }()
 	size := 0
 	for it.Next() {
-		if len(keys) == walkRows || size > walkBytes {
+		if len(keys) == walkRows || size > c.most {
 			c.from = bytes.Clone(it.Key())
 			return keys, before, after, nil
 		}

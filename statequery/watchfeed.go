@@ -39,13 +39,17 @@ type feedKey struct {
 	table    string
 }
 
-// changeSet is what changed from one cut to a later one. It is immutable.
+// changeSet is what changed from one cut to a later one. But for who uses it, it is immutable.
 type changeSet struct {
 	from  dataflow.CheckpointID
 	cut   *dataflow.CheckpointCommit
 	parts []*changePart
 	bytes int64
 	made  int64 // µs since 1970
+	// users is how many watchers are being told of it, and dropped says that the feed has let go of it. Both are guarded by the
+	// feed's lock.
+	users   int
+	dropped bool
 	// partial says that the changes were too many to be kept: watchers compare the cuts themselves.
 	partial bool
 }
@@ -53,13 +57,14 @@ type changeSet struct {
 // setOverhead is what a set takes beside its parts, about: most of it is the commit that it keeps.
 const setOverhead = 1 << 10
 
-// after returns the set that begins at a cut, if there is one. Otherwise newest is the cut that the feed has reached: when
+// after returns the set that begins at a cut, if there is one: told must follow. Otherwise newest is the cut that the feed has reached: when
 // that is the watcher's own, or an older one, changed tells when to look again.
 func (f *feed) after(at dataflow.CheckpointID) (set *changeSet, newest *dataflow.CheckpointCommit, changed <-chan struct{}, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	i, found := slices.BinarySearchFunc(f.mu.sets, at, func(s *changeSet, id dataflow.CheckpointID) int { return cmp.Compare(s.from, id) })
 	if found && !f.mu.sets[i].partial {
+		f.mu.sets[i].users++
 		return f.mu.sets[i], nil, nil, nil
 	}
 	if at >= f.mu.newest.ID && f.mu.err != nil {
@@ -77,6 +82,9 @@ func (f *feed) add(s *changeSet, now, maxAge, maxBytes int64) {
 	for ; drop < len(f.mu.sets); drop++ {
 		if old := f.mu.sets[drop]; f.mu.bytes > maxBytes || now-old.made > maxAge {
 			f.mu.bytes -= old.bytes
+			if old.dropped = true; old.users > 0 {
+				f.hub.pinned.Add(old.bytes)
+			}
 			continue
 		}
 		break
@@ -86,6 +94,26 @@ func (f *feed) add(s *changeSet, now, maxAge, maxBytes int64) {
 	}
 	close(f.mu.changed)
 	f.mu.changed = make(chan struct{})
+}
+
+// told ends what after has begun.
+func (f *feed) told(s *changeSet) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if s.users--; s.users == 0 && s.dropped {
+		f.hub.pinned.Add(-s.bytes)
+	}
+}
+
+// pinsTooMuch reports whether a watcher that is being told of a set is to be cut off: the feed has dropped it, and what is held so
+// takes more than its part of the memory.
+func (f *feed) pinsTooMuch(s *changeSet) bool {
+	if f.hub.pinned.Load() <= f.hub.e.cfg.WatchBytes/pageShare {
+		return false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return s.dropped
 }
 
 // kept returns how many bytes the feed keeps, about.

@@ -16,9 +16,12 @@ type watchHub struct {
 	stop context.CancelFunc
 	// pages lets a few watchers at a time read for themselves: snapshots, and comparisons of cuts.
 	pages     chan struct{}
+	room      *watchRoom // of what watchers hold of pages
 	followers sync.WaitGroup
 	lagged    atomic.Uint64 // watches that were cut off
-	mu        struct {
+	// pinned is about how many bytes sets take that feeds have dropped and slow watchers are still being told.
+	pinned atomic.Int64
+	mu     struct {
 		sync.Mutex
 		feeds    map[feedKey]*feed
 		live     map[feedKey]*liveFeed
@@ -34,7 +37,7 @@ const (
 )
 
 func newWatchHub(e *Engine) *watchHub {
-	h := &watchHub{e: e, pages: make(chan struct{}, watchPages)}
+	h := &watchHub{e: e, pages: make(chan struct{}, watchPages), room: newWatchRoom(e.cfg.WatchBytes)}
 	h.ctx, h.stop = context.WithCancel(context.Background())
 	h.mu.feeds, h.mu.live = make(map[feedKey]*feed), make(map[feedKey]*liveFeed)
 	return h
@@ -122,11 +125,11 @@ func (h *watchHub) forget(f *feed) {
 // liveShares is how many parts a live feed keeps: sets, what it was told, and a copy of that in each base.
 const liveShares = 2 + maxLiveBases
 
-// share returns how many bytes a feed may keep: all have the same part.
+// share returns how many bytes a feed may keep: all have the same part of what watchers do not hold for themselves.
 func (h *watchHub) share() int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.e.cfg.WatchBytes / int64(max(1, len(h.mu.feeds)+liveShares*len(h.mu.live)))
+	return max(0, h.e.cfg.WatchBytes-h.room.held.Load()-h.pinned.Load()) / int64(max(1, len(h.mu.feeds)+liveShares*len(h.mu.live)))
 }
 
 // joinLive is join for a live watcher. Who has joined calls leftLive.

@@ -58,10 +58,12 @@ type world struct {
 		leases    map[string]lease
 		nextLease int
 		changed   chan struct{}
-		pinned    int   // views and iterators that are open
-		retained  int   // cuts kept without a lease
-		fail      error // what views and iterators fail with, when set
-		expireNow bool  // views find every cut expired
+		pinned    int                  // views and iterators that are open
+		retained  int                  // cuts kept without a lease
+		fail      error                // what views and iterators fail with, when set
+		expireNow bool                 // views find every cut expired
+		unheard   *statequery.Pipeline // what the pipeline is, as other nodes know
+		cutOff    error                // what catching up ends with
 	}
 }
 

@@ -115,6 +115,9 @@ func (l *Live) end() { l.finish.Do(func() { close(l.done) }) }
 // Incarnation returns which incarnation it is.
 func (l *Live) Incarnation() dataflow.Incarnation { return l.incarnation }
 
+// Owner returns the node that runs the shard.
+func (l *Live) Owner(shard dataflow.ShardID) string { return l.owners[shard].Node }
+
 // local returns this node's run when it has the shard.
 func (l *Live) local(shard dataflow.ShardID) *worker.Running {
 	if l.here != nil && l.owners[shard].Node == l.f.cfg.Node {

@@ -11,9 +11,27 @@ import (
 // ErrEnded is returned by live reads of a run that has ended.
 var ErrEnded = errors.New("the run has ended")
 
+// ErrDeposed is returned by live reads of a shard whose log this node does not lead any more: another node's tables may be
+// newer, and what these hold counts no more.
+var ErrDeposed = errors.New("this node does not lead the shard any more")
+
+// deposed reports whether this node has ceased to lead the log of a shard of the run. It may be that for a moment without
+// knowing, in which no other node leads yet.
+func (r *Running) deposed(shard dataflow.ShardID) bool {
+	for _, s := range r.led {
+		if s.ID == shard {
+			return !s.Log.IsLeader()
+		}
+	}
+	return false
+}
+
 // Get appends the newest value of a key to dst: the live table's or, when that does not hold the key, the one in the newest
-// committed cut. Errors: ErrEnded, CORRUPT.
+// committed cut. Errors: ErrEnded, ErrDeposed, CORRUPT.
 func (r *Running) Get(stage dataflow.StageID, shard dataflow.ShardID, key, dst []byte) (val []byte, found bool, err error) {
+	if r.deposed(shard) {
+		return dst, false, ErrDeposed
+	}
 	t := r.Table(stage, shard)
 	n := len(dst)
 	for {
@@ -66,6 +84,9 @@ func (r *Running) Committed(stage dataflow.StageID, shard dataflow.ShardID, cut 
 
 // GetAll answers the open keys as Get does, the live table's under one hold of its lock. Errors: Get's.
 func (r *Running) GetAll(stage dataflow.StageID, shard dataflow.ShardID, l *dataflow.Lookups) error {
+	if r.deposed(shard) {
+		return ErrDeposed
+	}
 	t := r.Table(stage, shard)
 	for {
 		cut, open := t.GetAll(l)
@@ -96,6 +117,9 @@ func (r *Running) CommittedAll(stage dataflow.StageID, shard dataflow.ShardID, c
 // Fresh returns copies of the entries that have changed since the last barrier, of maxBytes about at most; a nil value says
 // that the key is gone. Errors are Get's.
 func (r *Running) Fresh(stage dataflow.StageID, shard dataflow.ShardID, maxBytes int64) (keys, values [][]byte, err error) {
+	if r.deposed(shard) {
+		return nil, nil, ErrDeposed
+	}
 	t := r.Table(stage, shard)
 	for {
 		var entries []state.Entry
@@ -178,6 +202,9 @@ func (r *Running) makeWhole(stage dataflow.StageID, shard dataflow.ShardID, t *s
 // Scan returns copies of the first limit entries with lo ≤ key < hi, by key; a nil hi is no bound, a limit of 0 none. Each key
 // is there once, with a value that it had during the call. Errors are Get's.
 func (r *Running) Scan(stage dataflow.StageID, shard dataflow.ShardID, lo, hi []byte, limit int) ([]state.Entry, error) {
+	if r.deposed(shard) {
+		return nil, ErrDeposed
+	}
 	t := r.Table(stage, shard)
 	var out []state.Entry
 	for {

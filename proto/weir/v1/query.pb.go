@@ -23,6 +23,62 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// ShardSource is what is read of a shard.
+type ShardSource int32
+
+const (
+	ShardSource_SHARD_SOURCE_UNSPECIFIED ShardSource = 0
+	// The answering node's own copy of the committed state.
+	ShardSource_SHARD_SOURCE_LOCAL_COPY ShardSource = 1
+	// The live tables of the answering node, which owns the shard.
+	ShardSource_SHARD_SOURCE_LIVE_HERE ShardSource = 2
+	// The live tables of the node that owns the shard, which the answering node asks.
+	ShardSource_SHARD_SOURCE_LIVE_REMOTE ShardSource = 3
+)
+
+// Enum value maps for ShardSource.
+var (
+	ShardSource_name = map[int32]string{
+		0: "SHARD_SOURCE_UNSPECIFIED",
+		1: "SHARD_SOURCE_LOCAL_COPY",
+		2: "SHARD_SOURCE_LIVE_HERE",
+		3: "SHARD_SOURCE_LIVE_REMOTE",
+	}
+	ShardSource_value = map[string]int32{
+		"SHARD_SOURCE_UNSPECIFIED": 0,
+		"SHARD_SOURCE_LOCAL_COPY":  1,
+		"SHARD_SOURCE_LIVE_HERE":   2,
+		"SHARD_SOURCE_LIVE_REMOTE": 3,
+	}
+)
+
+func (x ShardSource) Enum() *ShardSource {
+	p := new(ShardSource)
+	*p = x
+	return p
+}
+
+func (x ShardSource) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ShardSource) Descriptor() protoreflect.EnumDescriptor {
+	return file_weir_v1_query_proto_enumTypes[0].Descriptor()
+}
+
+func (ShardSource) Type() protoreflect.EnumType {
+	return &file_weir_v1_query_proto_enumTypes[0]
+}
+
+func (x ShardSource) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ShardSource.Descriptor instead.
+func (ShardSource) EnumDescriptor() ([]byte, []int) {
+	return file_weir_v1_query_proto_rawDescGZIP(), []int{0}
+}
+
 type GetRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Pipeline      string                 `protobuf:"bytes,1,opt,name=pipeline,proto3" json:"pipeline,omitempty"`
@@ -34,6 +90,7 @@ type GetRequest struct {
 	MaxWait       *durationpb.Duration   `protobuf:"bytes,7,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`
 	CheckpointId  *uint64                `protobuf:"varint,8,opt,name=checkpoint_id,json=checkpointId,proto3,oneof" json:"checkpoint_id,omitempty"`
 	Numbers       Numbers                `protobuf:"varint,9,opt,name=numbers,proto3,enum=weir.v1.Numbers" json:"numbers,omitempty"`
+	MaxStaleness  *durationpb.Duration   `protobuf:"bytes,10,opt,name=max_staleness,json=maxStaleness,proto3" json:"max_staleness,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -131,6 +188,13 @@ func (x *GetRequest) GetNumbers() Numbers {
 	return Numbers_NUMBERS_UNSPECIFIED
 }
 
+func (x *GetRequest) GetMaxStaleness() *durationpb.Duration {
+	if x != nil {
+		return x.MaxStaleness
+	}
+	return nil
+}
+
 type GetResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A JSON object.
@@ -200,7 +264,8 @@ type BatchGetRequest struct {
 	// their place and costs less.
 	KeyColumns *ColumnBatch `protobuf:"bytes,10,opt,name=key_columns,json=keyColumns,proto3" json:"key_columns,omitempty"`
 	// Ask for packed_rows instead of rows.
-	Packed        bool `protobuf:"varint,11,opt,name=packed,proto3" json:"packed,omitempty"`
+	Packed        bool                 `protobuf:"varint,11,opt,name=packed,proto3" json:"packed,omitempty"`
+	MaxStaleness  *durationpb.Duration `protobuf:"bytes,12,opt,name=max_staleness,json=maxStaleness,proto3" json:"max_staleness,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -312,6 +377,13 @@ func (x *BatchGetRequest) GetPacked() bool {
 	return false
 }
 
+func (x *BatchGetRequest) GetMaxStaleness() *durationpb.Duration {
+	if x != nil {
+		return x.MaxStaleness
+	}
+	return nil
+}
+
 type BatchGetResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One per key, in order: a JSON object, or empty when there is no row.
@@ -399,7 +471,8 @@ type ScanRequest struct {
 	Numbers      Numbers              `protobuf:"varint,14,opt,name=numbers,proto3,enum=weir.v1.Numbers" json:"numbers,omitempty"`
 	// Rows that are still wanted, on this page and all that would follow; 0 = all there are. The page that reaches it is the
 	// last one: it has no next_page_token, and its cut is not kept for another.
-	AtMost        int64 `protobuf:"varint,15,opt,name=at_most,json=atMost,proto3" json:"at_most,omitempty"`
+	AtMost        int64                `protobuf:"varint,15,opt,name=at_most,json=atMost,proto3" json:"at_most,omitempty"`
+	MaxStaleness  *durationpb.Duration `protobuf:"bytes,16,opt,name=max_staleness,json=maxStaleness,proto3" json:"max_staleness,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -539,6 +612,13 @@ func (x *ScanRequest) GetAtMost() int64 {
 	return 0
 }
 
+func (x *ScanRequest) GetMaxStaleness() *durationpb.Duration {
+	if x != nil {
+		return x.MaxStaleness
+	}
+	return nil
+}
+
 type ScanResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// JSON objects, in key order.
@@ -607,14 +687,17 @@ type QueryRequest struct {
 	// EXPLAIN CREATE MATERIALIZED VIEW …, whose answer has one column, plan.
 	Sql string `protobuf:"bytes,1,opt,name=sql,proto3" json:"sql,omitempty"`
 	// Rows per page; 0 = 1000, at most 10,000.
-	Limit         int32                `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
-	PageToken     string               `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	Isolation     Read                 `protobuf:"varint,4,opt,name=isolation,proto3,enum=weir.v1.Read" json:"isolation,omitempty"`
-	MinToken      string               `protobuf:"bytes,5,opt,name=min_token,json=minToken,proto3" json:"min_token,omitempty"`
-	SessionToken  string               `protobuf:"bytes,6,opt,name=session_token,json=sessionToken,proto3" json:"session_token,omitempty"`
-	MaxWait       *durationpb.Duration `protobuf:"bytes,7,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`
-	CheckpointId  *uint64              `protobuf:"varint,8,opt,name=checkpoint_id,json=checkpointId,proto3,oneof" json:"checkpoint_id,omitempty"`
-	Numbers       Numbers              `protobuf:"varint,9,opt,name=numbers,proto3,enum=weir.v1.Numbers" json:"numbers,omitempty"`
+	Limit        int32                `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	PageToken    string               `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	Isolation    Read                 `protobuf:"varint,4,opt,name=isolation,proto3,enum=weir.v1.Read" json:"isolation,omitempty"`
+	MinToken     string               `protobuf:"bytes,5,opt,name=min_token,json=minToken,proto3" json:"min_token,omitempty"`
+	SessionToken string               `protobuf:"bytes,6,opt,name=session_token,json=sessionToken,proto3" json:"session_token,omitempty"`
+	MaxWait      *durationpb.Duration `protobuf:"bytes,7,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`
+	CheckpointId *uint64              `protobuf:"varint,8,opt,name=checkpoint_id,json=checkpointId,proto3,oneof" json:"checkpoint_id,omitempty"`
+	Numbers      Numbers              `protobuf:"varint,9,opt,name=numbers,proto3,enum=weir.v1.Numbers" json:"numbers,omitempty"`
+	MaxStaleness *durationpb.Duration `protobuf:"bytes,10,opt,name=max_staleness,json=maxStaleness,proto3" json:"max_staleness,omitempty"`
+	// Do not run the query: explain it, as EXPLAIN does, and say in explanation where its answer would come from.
+	Explain       bool `protobuf:"varint,11,opt,name=explain,proto3" json:"explain,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -712,6 +795,20 @@ func (x *QueryRequest) GetNumbers() Numbers {
 	return Numbers_NUMBERS_UNSPECIFIED
 }
 
+func (x *QueryRequest) GetMaxStaleness() *durationpb.Duration {
+	if x != nil {
+		return x.MaxStaleness
+	}
+	return nil
+}
+
+func (x *QueryRequest) GetExplain() bool {
+	if x != nil {
+		return x.Explain
+	}
+	return false
+}
+
 type QueryResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Columns []*Column              `protobuf:"bytes,1,rep,name=columns,proto3" json:"columns,omitempty"`
@@ -720,6 +817,8 @@ type QueryResponse struct {
 	Cut  *Cut     `protobuf:"bytes,3,opt,name=cut,proto3" json:"cut,omitempty"`
 	// Empty at the end.
 	NextPageToken string `protobuf:"bytes,4,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	// For a request that says explain.
+	Explanation   *Explanation `protobuf:"bytes,5,opt,name=explanation,proto3" json:"explanation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -782,6 +881,156 @@ func (x *QueryResponse) GetNextPageToken() string {
 	return ""
 }
 
+func (x *QueryResponse) GetExplanation() *Explanation {
+	if x != nil {
+		return x.Explanation
+	}
+	return nil
+}
+
+// Explanation says where an answer comes from. The cut that it would be of stands beside it.
+type Explanation struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The node that answers.
+	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// What is read: a READ_UNCOMMITTED request of a pipeline that does not run is answered with what is committed.
+	Isolation Read `protobuf:"varint,2,opt,name=isolation,proto3,enum=weir.v1.Read" json:"isolation,omitempty"`
+	// Why it is this node, and this cut.
+	Why string `protobuf:"bytes,3,opt,name=why,proto3" json:"why,omitempty"`
+	// Where each shard is read.
+	Shards        []*ShardRead `protobuf:"bytes,4,rep,name=shards,proto3" json:"shards,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Explanation) Reset() {
+	*x = Explanation{}
+	mi := &file_weir_v1_query_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Explanation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Explanation) ProtoMessage() {}
+
+func (x *Explanation) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_query_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Explanation.ProtoReflect.Descriptor instead.
+func (*Explanation) Descriptor() ([]byte, []int) {
+	return file_weir_v1_query_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Explanation) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *Explanation) GetIsolation() Read {
+	if x != nil {
+		return x.Isolation
+	}
+	return Read_READ_UNSPECIFIED
+}
+
+func (x *Explanation) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+func (x *Explanation) GetShards() []*ShardRead {
+	if x != nil {
+		return x.Shards
+	}
+	return nil
+}
+
+// ShardRead says where a shard is read.
+type ShardRead struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Shard uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
+	// The node whose copy, or whose live tables, are read.
+	Node          string      `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	Source        ShardSource `protobuf:"varint,3,opt,name=source,proto3,enum=weir.v1.ShardSource" json:"source,omitempty"`
+	Why           string      `protobuf:"bytes,4,opt,name=why,proto3" json:"why,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShardRead) Reset() {
+	*x = ShardRead{}
+	mi := &file_weir_v1_query_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShardRead) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShardRead) ProtoMessage() {}
+
+func (x *ShardRead) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_query_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShardRead.ProtoReflect.Descriptor instead.
+func (*ShardRead) Descriptor() ([]byte, []int) {
+	return file_weir_v1_query_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ShardRead) GetShard() uint32 {
+	if x != nil {
+		return x.Shard
+	}
+	return 0
+}
+
+func (x *ShardRead) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *ShardRead) GetSource() ShardSource {
+	if x != nil {
+		return x.Source
+	}
+	return ShardSource_SHARD_SOURCE_UNSPECIFIED
+}
+
+func (x *ShardRead) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
 type WatchRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Pipeline string                 `protobuf:"bytes,1,opt,name=pipeline,proto3" json:"pipeline,omitempty"`
@@ -797,14 +1046,21 @@ type WatchRequest struct {
 	ChangesOnly bool `protobuf:"varint,9,opt,name=changes_only,json=changesOnly,proto3" json:"changes_only,omitempty"`
 	// cut.token of the last end_of_cut that the caller has: go on exactly after that cut. CHECKPOINT_EXPIRED when its changes
 	// are not kept any more. READ_COMMITTED only.
-	ResumeToken   string `protobuf:"bytes,10,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
+	ResumeToken string `protobuf:"bytes,10,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
+	// As of a read, for the cut that the watch begins with.
+	MinToken     string               `protobuf:"bytes,11,opt,name=min_token,json=minToken,proto3" json:"min_token,omitempty"`
+	SessionToken string               `protobuf:"bytes,12,opt,name=session_token,json=sessionToken,proto3" json:"session_token,omitempty"`
+	MaxWait      *durationpb.Duration `protobuf:"bytes,13,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`
+	// As of a read; and later the watch ends with CUT_TOO_OLD when this node can say nothing that is fresh enough, as when it is cut
+	// off from its group. Resumed at another node it goes on.
+	MaxStaleness  *durationpb.Duration `protobuf:"bytes,14,opt,name=max_staleness,json=maxStaleness,proto3" json:"max_staleness,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_weir_v1_query_proto_msgTypes[8]
+	mi := &file_weir_v1_query_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -816,7 +1072,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_query_proto_msgTypes[8]
+	mi := &file_weir_v1_query_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -829,7 +1085,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_query_proto_rawDescGZIP(), []int{8}
+	return file_weir_v1_query_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *WatchRequest) GetPipeline() string {
@@ -902,6 +1158,34 @@ func (x *WatchRequest) GetResumeToken() string {
 	return ""
 }
 
+func (x *WatchRequest) GetMinToken() string {
+	if x != nil {
+		return x.MinToken
+	}
+	return ""
+}
+
+func (x *WatchRequest) GetSessionToken() string {
+	if x != nil {
+		return x.SessionToken
+	}
+	return ""
+}
+
+func (x *WatchRequest) GetMaxWait() *durationpb.Duration {
+	if x != nil {
+		return x.MaxWait
+	}
+	return nil
+}
+
+func (x *WatchRequest) GetMaxStaleness() *durationpb.Duration {
+	if x != nil {
+		return x.MaxStaleness
+	}
+	return nil
+}
+
 // WatchResponse is a part of what a watch has to say. Changes of a cut may come in several messages; the last of them has
 // end_of_cut.
 type WatchResponse struct {
@@ -923,7 +1207,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_weir_v1_query_proto_msgTypes[9]
+	mi := &file_weir_v1_query_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -935,7 +1219,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_query_proto_msgTypes[9]
+	mi := &file_weir_v1_query_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -948,7 +1232,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_query_proto_rawDescGZIP(), []int{9}
+	return file_weir_v1_query_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *WatchResponse) GetChanges() []*Change {
@@ -1003,7 +1287,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_weir_v1_query_proto_msgTypes[10]
+	mi := &file_weir_v1_query_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1015,7 +1299,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_query_proto_msgTypes[10]
+	mi := &file_weir_v1_query_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1028,7 +1312,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_weir_v1_query_proto_rawDescGZIP(), []int{10}
+	return file_weir_v1_query_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Change) GetDeleted() bool {
@@ -1063,7 +1347,7 @@ var File_weir_v1_query_proto protoreflect.FileDescriptor
 
 const file_weir_v1_query_proto_rawDesc = "" +
 	"\n" +
-	"\x13weir/v1/query.proto\x12\aweir.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x14weir/v1/common.proto\"\xeb\x02\n" +
+	"\x13weir/v1/query.proto\x12\aweir.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x14weir/v1/common.proto\"\xab\x03\n" +
 	"\n" +
 	"GetRequest\x12\x1a\n" +
 	"\bpipeline\x18\x01 \x01(\tR\bpipeline\x12\x14\n" +
@@ -1074,11 +1358,13 @@ const file_weir_v1_query_proto_rawDesc = "" +
 	"\rsession_token\x18\x06 \x01(\tR\fsessionToken\x124\n" +
 	"\bmax_wait\x18\a \x01(\v2\x19.google.protobuf.DurationR\amaxWait\x12(\n" +
 	"\rcheckpoint_id\x18\b \x01(\x04H\x00R\fcheckpointId\x88\x01\x01\x12*\n" +
-	"\anumbers\x18\t \x01(\x0e2\x10.weir.v1.NumbersR\anumbersB\x10\n" +
+	"\anumbers\x18\t \x01(\x0e2\x10.weir.v1.NumbersR\anumbers\x12>\n" +
+	"\rmax_staleness\x18\n" +
+	" \x01(\v2\x19.google.protobuf.DurationR\fmaxStalenessB\x10\n" +
 	"\x0e_checkpoint_id\"?\n" +
 	"\vGetResponse\x12\x10\n" +
 	"\x03row\x18\x01 \x01(\fR\x03row\x12\x1e\n" +
-	"\x03cut\x18\x02 \x01(\v2\f.weir.v1.CutR\x03cut\"\xc1\x03\n" +
+	"\x03cut\x18\x02 \x01(\v2\f.weir.v1.CutR\x03cut\"\x81\x04\n" +
 	"\x0fBatchGetRequest\x12\x1a\n" +
 	"\bpipeline\x18\x01 \x01(\tR\bpipeline\x12\x14\n" +
 	"\x05table\x18\x02 \x01(\tR\x05table\x12 \n" +
@@ -1092,13 +1378,14 @@ const file_weir_v1_query_proto_rawDesc = "" +
 	"\vkey_columns\x18\n" +
 	" \x01(\v2\x14.weir.v1.ColumnBatchR\n" +
 	"keyColumns\x12\x16\n" +
-	"\x06packed\x18\v \x01(\bR\x06packedB\x10\n" +
+	"\x06packed\x18\v \x01(\bR\x06packed\x12>\n" +
+	"\rmax_staleness\x18\f \x01(\v2\x19.google.protobuf.DurationR\fmaxStalenessB\x10\n" +
 	"\x0e_checkpoint_id\"|\n" +
 	"\x10BatchGetResponse\x12\x12\n" +
 	"\x04rows\x18\x01 \x03(\fR\x04rows\x12\x1e\n" +
 	"\x03cut\x18\x02 \x01(\v2\f.weir.v1.CutR\x03cut\x124\n" +
 	"\vpacked_rows\x18\x03 \x01(\v2\x13.weir.v1.TextValuesR\n" +
-	"packedRows\"\x9a\x04\n" +
+	"packedRows\"\xda\x04\n" +
 	"\vScanRequest\x12\x1a\n" +
 	"\bpipeline\x18\x01 \x01(\tR\bpipeline\x12\x14\n" +
 	"\x05table\x18\x02 \x01(\tR\x05table\x12\"\n" +
@@ -1116,12 +1403,13 @@ const file_weir_v1_query_proto_rawDesc = "" +
 	"\bmax_wait\x18\f \x01(\v2\x19.google.protobuf.DurationR\amaxWait\x12(\n" +
 	"\rcheckpoint_id\x18\r \x01(\x04H\x00R\fcheckpointId\x88\x01\x01\x12*\n" +
 	"\anumbers\x18\x0e \x01(\x0e2\x10.weir.v1.NumbersR\anumbers\x12\x17\n" +
-	"\aat_most\x18\x0f \x01(\x03R\x06atMostB\x10\n" +
+	"\aat_most\x18\x0f \x01(\x03R\x06atMost\x12>\n" +
+	"\rmax_staleness\x18\x10 \x01(\v2\x19.google.protobuf.DurationR\fmaxStalenessB\x10\n" +
 	"\x0e_checkpoint_id\"j\n" +
 	"\fScanResponse\x12\x12\n" +
 	"\x04rows\x18\x01 \x03(\fR\x04rows\x12\x1e\n" +
 	"\x03cut\x18\x02 \x01(\v2\f.weir.v1.CutR\x03cut\x12&\n" +
-	"\x0fnext_page_token\x18\x03 \x01(\tR\rnextPageToken\"\xe2\x02\n" +
+	"\x0fnext_page_token\x18\x03 \x01(\tR\rnextPageToken\"\xbc\x03\n" +
 	"\fQueryRequest\x12\x10\n" +
 	"\x03sql\x18\x01 \x01(\tR\x03sql\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x05R\x05limit\x12\x1d\n" +
@@ -1132,13 +1420,27 @@ const file_weir_v1_query_proto_rawDesc = "" +
 	"\rsession_token\x18\x06 \x01(\tR\fsessionToken\x124\n" +
 	"\bmax_wait\x18\a \x01(\v2\x19.google.protobuf.DurationR\amaxWait\x12(\n" +
 	"\rcheckpoint_id\x18\b \x01(\x04H\x00R\fcheckpointId\x88\x01\x01\x12*\n" +
-	"\anumbers\x18\t \x01(\x0e2\x10.weir.v1.NumbersR\anumbersB\x10\n" +
-	"\x0e_checkpoint_id\"\x96\x01\n" +
+	"\anumbers\x18\t \x01(\x0e2\x10.weir.v1.NumbersR\anumbers\x12>\n" +
+	"\rmax_staleness\x18\n" +
+	" \x01(\v2\x19.google.protobuf.DurationR\fmaxStaleness\x12\x18\n" +
+	"\aexplain\x18\v \x01(\bR\aexplainB\x10\n" +
+	"\x0e_checkpoint_id\"\xce\x01\n" +
 	"\rQueryResponse\x12)\n" +
 	"\acolumns\x18\x01 \x03(\v2\x0f.weir.v1.ColumnR\acolumns\x12\x12\n" +
 	"\x04rows\x18\x02 \x03(\fR\x04rows\x12\x1e\n" +
 	"\x03cut\x18\x03 \x01(\v2\f.weir.v1.CutR\x03cut\x12&\n" +
-	"\x0fnext_page_token\x18\x04 \x01(\tR\rnextPageToken\"\xdf\x02\n" +
+	"\x0fnext_page_token\x18\x04 \x01(\tR\rnextPageToken\x126\n" +
+	"\vexplanation\x18\x05 \x01(\v2\x14.weir.v1.ExplanationR\vexplanation\"\x8c\x01\n" +
+	"\vExplanation\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12+\n" +
+	"\tisolation\x18\x02 \x01(\x0e2\r.weir.v1.ReadR\tisolation\x12\x10\n" +
+	"\x03why\x18\x03 \x01(\tR\x03why\x12*\n" +
+	"\x06shards\x18\x04 \x03(\v2\x12.weir.v1.ShardReadR\x06shards\"u\n" +
+	"\tShardRead\x12\x14\n" +
+	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\x12,\n" +
+	"\x06source\x18\x03 \x01(\x0e2\x14.weir.v1.ShardSourceR\x06source\x12\x10\n" +
+	"\x03why\x18\x04 \x01(\tR\x03why\"\x97\x04\n" +
 	"\fWatchRequest\x12\x1a\n" +
 	"\bpipeline\x18\x01 \x01(\tR\bpipeline\x12\x14\n" +
 	"\x05table\x18\x02 \x01(\tR\x05table\x12\"\n" +
@@ -1150,7 +1452,11 @@ const file_weir_v1_query_proto_rawDesc = "" +
 	"\anumbers\x18\b \x01(\x0e2\x10.weir.v1.NumbersR\anumbers\x12!\n" +
 	"\fchanges_only\x18\t \x01(\bR\vchangesOnly\x12!\n" +
 	"\fresume_token\x18\n" +
-	" \x01(\tR\vresumeToken\"\xb5\x01\n" +
+	" \x01(\tR\vresumeToken\x12\x1b\n" +
+	"\tmin_token\x18\v \x01(\tR\bminToken\x12#\n" +
+	"\rsession_token\x18\f \x01(\tR\fsessionToken\x124\n" +
+	"\bmax_wait\x18\r \x01(\v2\x19.google.protobuf.DurationR\amaxWait\x12>\n" +
+	"\rmax_staleness\x18\x0e \x01(\v2\x19.google.protobuf.DurationR\fmaxStaleness\"\xb5\x01\n" +
 	"\rWatchResponse\x12)\n" +
 	"\achanges\x18\x01 \x03(\v2\x0f.weir.v1.ChangeR\achanges\x12\x1a\n" +
 	"\bsnapshot\x18\x02 \x01(\bR\bsnapshot\x12\x1c\n" +
@@ -1163,7 +1469,12 @@ const file_weir_v1_query_proto_rawDesc = "" +
 	"\adeleted\x18\x01 \x01(\bR\adeleted\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\fR\x03key\x12\x10\n" +
 	"\x03row\x18\x03 \x01(\fR\x03row\x12#\n" +
-	"\rcheckpoint_id\x18\x04 \x01(\x04R\fcheckpointId2\xa8\x04\n" +
+	"\rcheckpoint_id\x18\x04 \x01(\x04R\fcheckpointId*\x82\x01\n" +
+	"\vShardSource\x12\x1c\n" +
+	"\x18SHARD_SOURCE_UNSPECIFIED\x10\x00\x12\x1b\n" +
+	"\x17SHARD_SOURCE_LOCAL_COPY\x10\x01\x12\x1a\n" +
+	"\x16SHARD_SOURCE_LIVE_HERE\x10\x02\x12\x1c\n" +
+	"\x18SHARD_SOURCE_LIVE_REMOTE\x10\x032\xa8\x04\n" +
 	"\fQueryService\x12j\n" +
 	"\x03Get\x12\x13.weir.v1.GetRequest\x1a\x14.weir.v1.GetResponse\"8\x82\xd3\xe4\x93\x022\x120/v1/pipelines/{pipeline}/tables/{table}/rows:get\x12\x81\x01\n" +
 	"\bBatchGet\x12\x18.weir.v1.BatchGetRequest\x1a\x19.weir.v1.BatchGetResponse\"@\x82\xd3\xe4\x93\x02::\x01*\"5/v1/pipelines/{pipeline}/tables/{table}/rows:batchGet\x12i\n" +
@@ -1183,76 +1494,90 @@ func file_weir_v1_query_proto_rawDescGZIP() []byte {
 	return file_weir_v1_query_proto_rawDescData
 }
 
-var file_weir_v1_query_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_weir_v1_query_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_weir_v1_query_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_weir_v1_query_proto_goTypes = []any{
-	(*GetRequest)(nil),          // 0: weir.v1.GetRequest
-	(*GetResponse)(nil),         // 1: weir.v1.GetResponse
-	(*BatchGetRequest)(nil),     // 2: weir.v1.BatchGetRequest
-	(*BatchGetResponse)(nil),    // 3: weir.v1.BatchGetResponse
-	(*ScanRequest)(nil),         // 4: weir.v1.ScanRequest
-	(*ScanResponse)(nil),        // 5: weir.v1.ScanResponse
-	(*QueryRequest)(nil),        // 6: weir.v1.QueryRequest
-	(*QueryResponse)(nil),       // 7: weir.v1.QueryResponse
-	(*WatchRequest)(nil),        // 8: weir.v1.WatchRequest
-	(*WatchResponse)(nil),       // 9: weir.v1.WatchResponse
-	(*Change)(nil),              // 10: weir.v1.Change
-	(*Key)(nil),                 // 11: weir.v1.Key
-	(Read)(0),                   // 12: weir.v1.Read
-	(*durationpb.Duration)(nil), // 13: google.protobuf.Duration
-	(Numbers)(0),                // 14: weir.v1.Numbers
-	(*Cut)(nil),                 // 15: weir.v1.Cut
-	(*ColumnBatch)(nil),         // 16: weir.v1.ColumnBatch
-	(*TextValues)(nil),          // 17: weir.v1.TextValues
-	(*Value)(nil),               // 18: weir.v1.Value
-	(*Column)(nil),              // 19: weir.v1.Column
+	(ShardSource)(0),            // 0: weir.v1.ShardSource
+	(*GetRequest)(nil),          // 1: weir.v1.GetRequest
+	(*GetResponse)(nil),         // 2: weir.v1.GetResponse
+	(*BatchGetRequest)(nil),     // 3: weir.v1.BatchGetRequest
+	(*BatchGetResponse)(nil),    // 4: weir.v1.BatchGetResponse
+	(*ScanRequest)(nil),         // 5: weir.v1.ScanRequest
+	(*ScanResponse)(nil),        // 6: weir.v1.ScanResponse
+	(*QueryRequest)(nil),        // 7: weir.v1.QueryRequest
+	(*QueryResponse)(nil),       // 8: weir.v1.QueryResponse
+	(*Explanation)(nil),         // 9: weir.v1.Explanation
+	(*ShardRead)(nil),           // 10: weir.v1.ShardRead
+	(*WatchRequest)(nil),        // 11: weir.v1.WatchRequest
+	(*WatchResponse)(nil),       // 12: weir.v1.WatchResponse
+	(*Change)(nil),              // 13: weir.v1.Change
+	(*Key)(nil),                 // 14: weir.v1.Key
+	(Read)(0),                   // 15: weir.v1.Read
+	(*durationpb.Duration)(nil), // 16: google.protobuf.Duration
+	(Numbers)(0),                // 17: weir.v1.Numbers
+	(*Cut)(nil),                 // 18: weir.v1.Cut
+	(*ColumnBatch)(nil),         // 19: weir.v1.ColumnBatch
+	(*TextValues)(nil),          // 20: weir.v1.TextValues
+	(*Value)(nil),               // 21: weir.v1.Value
+	(*Column)(nil),              // 22: weir.v1.Column
 }
 var file_weir_v1_query_proto_depIdxs = []int32{
-	11, // 0: weir.v1.GetRequest.key:type_name -> weir.v1.Key
-	12, // 1: weir.v1.GetRequest.isolation:type_name -> weir.v1.Read
-	13, // 2: weir.v1.GetRequest.max_wait:type_name -> google.protobuf.Duration
-	14, // 3: weir.v1.GetRequest.numbers:type_name -> weir.v1.Numbers
-	15, // 4: weir.v1.GetResponse.cut:type_name -> weir.v1.Cut
-	11, // 5: weir.v1.BatchGetRequest.keys:type_name -> weir.v1.Key
-	12, // 6: weir.v1.BatchGetRequest.isolation:type_name -> weir.v1.Read
-	13, // 7: weir.v1.BatchGetRequest.max_wait:type_name -> google.protobuf.Duration
-	14, // 8: weir.v1.BatchGetRequest.numbers:type_name -> weir.v1.Numbers
-	16, // 9: weir.v1.BatchGetRequest.key_columns:type_name -> weir.v1.ColumnBatch
-	15, // 10: weir.v1.BatchGetResponse.cut:type_name -> weir.v1.Cut
-	17, // 11: weir.v1.BatchGetResponse.packed_rows:type_name -> weir.v1.TextValues
-	11, // 12: weir.v1.ScanRequest.equal:type_name -> weir.v1.Key
-	18, // 13: weir.v1.ScanRequest.from:type_name -> weir.v1.Value
-	18, // 14: weir.v1.ScanRequest.to:type_name -> weir.v1.Value
-	12, // 15: weir.v1.ScanRequest.isolation:type_name -> weir.v1.Read
-	13, // 16: weir.v1.ScanRequest.max_wait:type_name -> google.protobuf.Duration
-	14, // 17: weir.v1.ScanRequest.numbers:type_name -> weir.v1.Numbers
-	15, // 18: weir.v1.ScanResponse.cut:type_name -> weir.v1.Cut
-	12, // 19: weir.v1.QueryRequest.isolation:type_name -> weir.v1.Read
-	13, // 20: weir.v1.QueryRequest.max_wait:type_name -> google.protobuf.Duration
-	14, // 21: weir.v1.QueryRequest.numbers:type_name -> weir.v1.Numbers
-	19, // 22: weir.v1.QueryResponse.columns:type_name -> weir.v1.Column
-	15, // 23: weir.v1.QueryResponse.cut:type_name -> weir.v1.Cut
-	11, // 24: weir.v1.WatchRequest.equal:type_name -> weir.v1.Key
-	18, // 25: weir.v1.WatchRequest.from:type_name -> weir.v1.Value
-	18, // 26: weir.v1.WatchRequest.to:type_name -> weir.v1.Value
-	12, // 27: weir.v1.WatchRequest.isolation:type_name -> weir.v1.Read
-	14, // 28: weir.v1.WatchRequest.numbers:type_name -> weir.v1.Numbers
-	10, // 29: weir.v1.WatchResponse.changes:type_name -> weir.v1.Change
-	15, // 30: weir.v1.WatchResponse.cut:type_name -> weir.v1.Cut
-	0,  // 31: weir.v1.QueryService.Get:input_type -> weir.v1.GetRequest
-	2,  // 32: weir.v1.QueryService.BatchGet:input_type -> weir.v1.BatchGetRequest
-	4,  // 33: weir.v1.QueryService.Scan:input_type -> weir.v1.ScanRequest
-	6,  // 34: weir.v1.QueryService.Query:input_type -> weir.v1.QueryRequest
-	8,  // 35: weir.v1.QueryService.Watch:input_type -> weir.v1.WatchRequest
-	1,  // 36: weir.v1.QueryService.Get:output_type -> weir.v1.GetResponse
-	3,  // 37: weir.v1.QueryService.BatchGet:output_type -> weir.v1.BatchGetResponse
-	5,  // 38: weir.v1.QueryService.Scan:output_type -> weir.v1.ScanResponse
-	7,  // 39: weir.v1.QueryService.Query:output_type -> weir.v1.QueryResponse
-	9,  // 40: weir.v1.QueryService.Watch:output_type -> weir.v1.WatchResponse
-	36, // [36:41] is the sub-list for method output_type
-	31, // [31:36] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	14, // 0: weir.v1.GetRequest.key:type_name -> weir.v1.Key
+	15, // 1: weir.v1.GetRequest.isolation:type_name -> weir.v1.Read
+	16, // 2: weir.v1.GetRequest.max_wait:type_name -> google.protobuf.Duration
+	17, // 3: weir.v1.GetRequest.numbers:type_name -> weir.v1.Numbers
+	16, // 4: weir.v1.GetRequest.max_staleness:type_name -> google.protobuf.Duration
+	18, // 5: weir.v1.GetResponse.cut:type_name -> weir.v1.Cut
+	14, // 6: weir.v1.BatchGetRequest.keys:type_name -> weir.v1.Key
+	15, // 7: weir.v1.BatchGetRequest.isolation:type_name -> weir.v1.Read
+	16, // 8: weir.v1.BatchGetRequest.max_wait:type_name -> google.protobuf.Duration
+	17, // 9: weir.v1.BatchGetRequest.numbers:type_name -> weir.v1.Numbers
+	19, // 10: weir.v1.BatchGetRequest.key_columns:type_name -> weir.v1.ColumnBatch
+	16, // 11: weir.v1.BatchGetRequest.max_staleness:type_name -> google.protobuf.Duration
+	18, // 12: weir.v1.BatchGetResponse.cut:type_name -> weir.v1.Cut
+	20, // 13: weir.v1.BatchGetResponse.packed_rows:type_name -> weir.v1.TextValues
+	14, // 14: weir.v1.ScanRequest.equal:type_name -> weir.v1.Key
+	21, // 15: weir.v1.ScanRequest.from:type_name -> weir.v1.Value
+	21, // 16: weir.v1.ScanRequest.to:type_name -> weir.v1.Value
+	15, // 17: weir.v1.ScanRequest.isolation:type_name -> weir.v1.Read
+	16, // 18: weir.v1.ScanRequest.max_wait:type_name -> google.protobuf.Duration
+	17, // 19: weir.v1.ScanRequest.numbers:type_name -> weir.v1.Numbers
+	16, // 20: weir.v1.ScanRequest.max_staleness:type_name -> google.protobuf.Duration
+	18, // 21: weir.v1.ScanResponse.cut:type_name -> weir.v1.Cut
+	15, // 22: weir.v1.QueryRequest.isolation:type_name -> weir.v1.Read
+	16, // 23: weir.v1.QueryRequest.max_wait:type_name -> google.protobuf.Duration
+	17, // 24: weir.v1.QueryRequest.numbers:type_name -> weir.v1.Numbers
+	16, // 25: weir.v1.QueryRequest.max_staleness:type_name -> google.protobuf.Duration
+	22, // 26: weir.v1.QueryResponse.columns:type_name -> weir.v1.Column
+	18, // 27: weir.v1.QueryResponse.cut:type_name -> weir.v1.Cut
+	9,  // 28: weir.v1.QueryResponse.explanation:type_name -> weir.v1.Explanation
+	15, // 29: weir.v1.Explanation.isolation:type_name -> weir.v1.Read
+	10, // 30: weir.v1.Explanation.shards:type_name -> weir.v1.ShardRead
+	0,  // 31: weir.v1.ShardRead.source:type_name -> weir.v1.ShardSource
+	14, // 32: weir.v1.WatchRequest.equal:type_name -> weir.v1.Key
+	21, // 33: weir.v1.WatchRequest.from:type_name -> weir.v1.Value
+	21, // 34: weir.v1.WatchRequest.to:type_name -> weir.v1.Value
+	15, // 35: weir.v1.WatchRequest.isolation:type_name -> weir.v1.Read
+	17, // 36: weir.v1.WatchRequest.numbers:type_name -> weir.v1.Numbers
+	16, // 37: weir.v1.WatchRequest.max_wait:type_name -> google.protobuf.Duration
+	16, // 38: weir.v1.WatchRequest.max_staleness:type_name -> google.protobuf.Duration
+	13, // 39: weir.v1.WatchResponse.changes:type_name -> weir.v1.Change
+	18, // 40: weir.v1.WatchResponse.cut:type_name -> weir.v1.Cut
+	1,  // 41: weir.v1.QueryService.Get:input_type -> weir.v1.GetRequest
+	3,  // 42: weir.v1.QueryService.BatchGet:input_type -> weir.v1.BatchGetRequest
+	5,  // 43: weir.v1.QueryService.Scan:input_type -> weir.v1.ScanRequest
+	7,  // 44: weir.v1.QueryService.Query:input_type -> weir.v1.QueryRequest
+	11, // 45: weir.v1.QueryService.Watch:input_type -> weir.v1.WatchRequest
+	2,  // 46: weir.v1.QueryService.Get:output_type -> weir.v1.GetResponse
+	4,  // 47: weir.v1.QueryService.BatchGet:output_type -> weir.v1.BatchGetResponse
+	6,  // 48: weir.v1.QueryService.Scan:output_type -> weir.v1.ScanResponse
+	8,  // 49: weir.v1.QueryService.Query:output_type -> weir.v1.QueryResponse
+	12, // 50: weir.v1.QueryService.Watch:output_type -> weir.v1.WatchResponse
+	46, // [46:51] is the sub-list for method output_type
+	41, // [41:46] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_weir_v1_query_proto_init() }
@@ -1270,13 +1595,14 @@ func file_weir_v1_query_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_v1_query_proto_rawDesc), len(file_weir_v1_query_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   11,
+			NumEnums:      1,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_weir_v1_query_proto_goTypes,
 		DependencyIndexes: file_weir_v1_query_proto_depIdxs,
+		EnumInfos:         file_weir_v1_query_proto_enumTypes,
 		MessageInfos:      file_weir_v1_query_proto_msgTypes,
 	}.Build()
 	File_weir_v1_query_proto = out.File

@@ -39,6 +39,9 @@ const (
 //	min_token      token of an append: wait for state that covers it.
 //	session_token  cut.token of an earlier answer: never answer from an older cut.
 //	max_wait       how long to wait for min_token or session_token; 0 = 10 s. Then TOKEN_NOT_REACHED.
+//	max_staleness  never answer without rows that were acknowledged longer ago than this: CUT_TOO_OLD, which says how stale
+//	               this node's newest cut is and which nodes may have a fresher one. 0 = however stale. A cut that covers all
+//	               there is is fresh, however old it is.
 //	checkpoint_id  read this retained or leased cut instead of the newest (READ_COMMITTED only).
 type QueryServiceClient interface {
 	// Get reads one row by its key. Without one: NOT_FOUND, ROW_NOT_FOUND.
@@ -135,6 +138,9 @@ type QueryService_WatchClient = grpc.ServerStreamingClient[WatchResponse]
 //	min_token      token of an append: wait for state that covers it.
 //	session_token  cut.token of an earlier answer: never answer from an older cut.
 //	max_wait       how long to wait for min_token or session_token; 0 = 10 s. Then TOKEN_NOT_REACHED.
+//	max_staleness  never answer without rows that were acknowledged longer ago than this: CUT_TOO_OLD, which says how stale
+//	               this node's newest cut is and which nodes may have a fresher one. 0 = however stale. A cut that covers all
+//	               there is is fresh, however old it is.
 //	checkpoint_id  read this retained or leased cut instead of the newest (READ_COMMITTED only).
 type QueryServiceServer interface {
 	// Get reads one row by its key. Without one: NOT_FOUND, ROW_NOT_FOUND.
