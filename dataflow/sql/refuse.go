@@ -15,7 +15,7 @@ var refusedStatements = map[string]string{
 	"truncate":   "streams are append-only: delete the stream with weir stream delete, or set its retention",
 	"copy":       "rows are appended to a stream with weir ingest STREAM FILE",
 	"drop":       "streams and pipelines are deleted with weir stream delete and weir pipeline delete",
-	"alter":      "not yet: delete with weir pipeline delete or weir stream delete, and deploy the new file",
+	"alter":      "weir stream set changes the options of a stream, weir pipeline set those of a pipeline; for the rest delete with weir pipeline delete or weir stream delete, and deploy the new file",
 	"refresh":    "a materialized view here is always up to date: nothing needs a refresh",
 	"explain":    "run it with weir query; weir query \"EXPLAIN pipeline.table\" shows what runs",
 	"show":       "weir table list, weir stream list and weir pipeline list show what there is, weir pipeline describe shows options",

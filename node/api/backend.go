@@ -45,6 +45,11 @@ type Streams interface {
 	ListStreams(ctx context.Context) ([]*Stream, error)
 	// DeleteStream drops a stream with its rows; STREAM_IN_USE while pipelines read it.
 	DeleteStream(ctx context.Context, name string) error
+	// CurrentStream is Stream as the whole group has it now.
+	CurrentStream(ctx context.Context, name string) (*Stream, error)
+	// SetStreamOptions changes options; OPTION_INVALID for those that cannot be changed, STREAM_IN_USE when a pipeline would lose
+	// its rows at once.
+	SetStreamOptions(ctx context.Context, name string, options []dataflow.Option) (*Stream, error)
 	// SealStream ends a stream. Sealing a sealed stream does nothing.
 	SealStream(ctx context.Context, name string) (*Stream, error)
 }
@@ -161,6 +166,9 @@ type Queries interface {
 	Scan(ctx context.Context, pipeline, table string, r dataflow.ScanRange, p dataflow.Page, o dataflow.ReadOptions) (rows *batch.Batch, next string, cut dataflow.Cut, err error)
 	// Query runs a SELECT; the batch's schema is the result's.
 	Query(ctx context.Context, sql string, p dataflow.Page, o dataflow.ReadOptions) (rows *batch.Batch, next string, cut dataflow.Cut, err error)
+	// Explain explains a SELECT, or what EXPLAIN explains, without running it: the plan, a row per line, and where the answer
+	// would come from; nil for a file that is not deployed.
+	Explain(ctx context.Context, sql string, o dataflow.ReadOptions) (rows *batch.Batch, where *dataflow.Explanation, cut dataflow.Cut, err error)
 	// Watch calls fn with what happens to a table, one call after the other, until ctx is done, fn fails or nothing more can
 	// come. fn's error ends the watch and is returned. An event's parts are shared with others: fn does not change them.
 	Watch(ctx context.Context, w dataflow.Watch, fn func(*dataflow.WatchEvent) error) error
@@ -324,6 +332,8 @@ type Cluster interface {
 	Status(ctx context.Context) (ClusterStatus, error)
 	// Nodes shows all nodes of the group, those that do not answer too; none in a group of one.
 	Nodes(ctx context.Context) []*weirv1.NodeStatus
+	// Addresses says where the nodes of the group are, without asking another; none in a group of one.
+	Addresses() []*weirv1.NodeAddress
 	// AddNode takes the node at an address into the group, RemoveNode takes one out, DrainNode keeps the lead of all logs away
 	// from one, or lets it lead again. They return before that is done.
 	AddNode(ctx context.Context, peerAddr, name string) (*weirv1.NodeStatus, error)

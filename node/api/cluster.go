@@ -43,6 +43,15 @@ func (s *clusterService) GetStatus(ctx context.Context, _ *weirv1.GetStatusReque
 	return m, nil
 }
 
+// ListNodes implements weirv1.ClusterServiceServer.
+func (s *clusterService) ListNodes(ctx context.Context, _ *weirv1.ListNodesRequest) (*weirv1.ListNodesResponse, error) {
+	c, err := s.b.Cluster.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &weirv1.ListNodesResponse{ClusterId: s.group.String(), Node: c.Node, Nodes: s.b.Cluster.Addresses()}, nil
+}
+
 // AddNode implements weirv1.ClusterServiceServer.
 func (s *clusterService) AddNode(ctx context.Context, req *weirv1.AddNodeRequest) (*weirv1.AddNodeResponse, error) {
 	if req.GetPeerAddr() == "" {

@@ -14,6 +14,9 @@ import (
 // maxReadWait bounds max_wait: a request must not hold its place for longer than anybody waits for it.
 const maxReadWait = 10 * time.Minute
 
+// minStaleness is the least that can be asked for: a node that does not lead must hear from those that do before it answers.
+const minStaleness = 10 * time.Millisecond
+
 // queryService implements weirv1.QueryServiceServer.
 type queryService struct {
 	weirv1.UnimplementedQueryServiceServer
@@ -30,6 +33,7 @@ type readRequest interface {
 	GetMinToken() string
 	GetSessionToken() string
 	GetMaxWait() *durationpb.Duration
+	GetMaxStaleness() *durationpb.Duration
 	GetNumbers() weirv1.Numbers
 }
 
@@ -60,14 +64,19 @@ func (s *queryService) options(r readRequest, checkpoint *uint64) (dataflow.Read
 		}
 		o.Session = &tok
 	}
-	wait, err := checkWait(r.GetMaxWait())
-	if err != nil {
+	var err error
+	if o.MaxWait, err = checkWait(r.GetMaxWait()); err != nil {
 		return o, err
 	}
-	o.MaxWait = wait
+	if o.MaxStaleness, err = checkStaleness(r.GetMaxStaleness()); err != nil {
+		return o, err
+	}
 	if checkpoint != nil {
 		if o.Isolation != dataflow.ReadCommitted {
 			return o, invalid("checkpoint_id", "is for READ_COMMITTED: live state belongs to no checkpoint")
+		}
+		if o.MaxStaleness > 0 {
+			return o, invalid("max_staleness", "is for the newest cut; checkpoint_id names one, however old it is")
 		}
 		id := dataflow.CheckpointID(*checkpoint)
 		o.Checkpoint = &id
@@ -94,6 +103,24 @@ func checkWait(d *durationpb.Duration) (time.Duration, error) {
 		return 0, invalid("max_wait", "%s is negative", w)
 	default:
 		return min(w, maxReadWait), nil
+	}
+}
+
+// checkStaleness returns how stale an answer may be; 0 = unsaid.
+func checkStaleness(d *durationpb.Duration) (time.Duration, error) {
+	if d == nil {
+		return 0, nil
+	}
+	if err := d.CheckValid(); err != nil {
+		return 0, invalid("max_staleness", "is out of range")
+	}
+	switch s := d.AsDuration(); {
+	case s < 0:
+		return 0, invalid("max_staleness", "%s is negative", s)
+	case s > 0 && s < minStaleness:
+		return 0, invalid("max_staleness", "%s is less than %s, which asking the others takes", s, minStaleness)
+	default:
+		return s, nil
 	}
 }
 
@@ -289,11 +316,49 @@ func (s *queryService) Query(ctx context.Context, r *weirv1.QueryRequest) (*weir
 	if err := checkSQL(r.GetSql()); err != nil {
 		return nil, err
 	}
+	if r.GetExplain() {
+		return s.explain(ctx, r, page, o)
+	}
 	rows, next, cut, err := s.b.Queries.Query(ctx, r.GetSql(), page, o)
 	if err != nil {
 		return nil, s.failed(err, cut)
 	}
 	return &weirv1.QueryResponse{Columns: wire.Columns(rows.Schema), Rows: wire.RowsJSON(rows, r.GetNumbers()), Cut: s.names.cut(&cut), NextPageToken: next}, nil
+}
+
+// explain answers a request that says explain.
+func (s *queryService) explain(ctx context.Context, r *weirv1.QueryRequest, page dataflow.Page, o dataflow.ReadOptions) (*weirv1.QueryResponse, error) {
+	if page.Token != "" {
+		return nil, invalid("page_token", "continues a query, and an explanation has one page")
+	}
+	rows, x, cut, err := s.b.Queries.Explain(ctx, r.GetSql(), o)
+	if err != nil {
+		return nil, s.failed(err, cut)
+	}
+	return &weirv1.QueryResponse{
+		Columns: wire.Columns(rows.Schema), Rows: wire.RowsJSON(rows, r.GetNumbers()), Cut: s.names.cut(&cut), Explanation: explanationMessage(x),
+	}, nil
+}
+
+func explanationMessage(x *dataflow.Explanation) *weirv1.Explanation {
+	if x == nil {
+		return nil
+	}
+	m := &weirv1.Explanation{Node: x.Node, Isolation: weirv1.Read_READ_COMMITTED, Why: x.Why}
+	if x.Isolation == dataflow.ReadUncommitted {
+		m.Isolation = weirv1.Read_READ_UNCOMMITTED
+	}
+	for _, sh := range x.Shards {
+		source := weirv1.ShardSource_SHARD_SOURCE_LOCAL_COPY
+		switch sh.Source {
+		case dataflow.LiveHere:
+			source = weirv1.ShardSource_SHARD_SOURCE_LIVE_HERE
+		case dataflow.LiveRemote:
+			source = weirv1.ShardSource_SHARD_SOURCE_LIVE_REMOTE
+		}
+		m.Shards = append(m.Shards, &weirv1.ShardRead{Shard: uint32(sh.Shard), Node: sh.Node, Source: source, Why: sh.Why})
+	}
+	return m
 }
 
 func checkSQL(sql string) error {

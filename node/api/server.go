@@ -68,7 +68,7 @@ const (
 	// handshakeTimeout bounds how long a connection may take to become one.
 	handshakeTimeout = 10 * time.Second
 	// Clients may ping this often, also without calls. More often ends the connection.
-	minPing = 10 * time.Second
+	minPing = 5 * time.Second
 	// The server pings idle connections to notice peers that went away without a word.
 	pingAfter, pingTimeout = time.Minute, 20 * time.Second
 	// Larger than gRPC's 64 KiB: a batch of rows must not wait for a window update in the middle.

@@ -37,7 +37,10 @@ func (s *ingestService) ListStreams(ctx context.Context, r *weirv1.ListStreamsRe
 
 // DescribeStream implements weirv1.IngestServiceServer.
 func (s *ingestService) DescribeStream(ctx context.Context, r *weirv1.DescribeStreamRequest) (*weirv1.DescribeStreamResponse, error) {
-	st, err := s.stream(ctx, r.GetStream())
+	if err := checkName("stream", r.GetStream()); err != nil {
+		return nil, err
+	}
+	st, err := s.b.Streams.CurrentStream(ctx, r.GetStream())
 	if err != nil {
 		return nil, err
 	}
@@ -63,6 +66,21 @@ func (s *ingestService) DeleteStream(ctx context.Context, r *weirv1.DeleteStream
 		return nil, err
 	}
 	return &weirv1.DeleteStreamResponse{}, s.b.Streams.DeleteStream(ctx, r.GetStream())
+}
+
+// SetStreamOptions implements weirv1.IngestServiceServer.
+func (s *ingestService) SetStreamOptions(ctx context.Context, r *weirv1.SetStreamOptionsRequest) (*weirv1.SetStreamOptionsResponse, error) {
+	if err := checkName("stream", r.GetStream()); err != nil {
+		return nil, err
+	}
+	if len(r.GetOptions()) == 0 {
+		return nil, invalid("options", "is empty: say what to change")
+	}
+	st, err := s.b.Streams.SetStreamOptions(ctx, r.GetStream(), optionList(r.GetOptions()))
+	if err != nil {
+		return nil, err
+	}
+	return &weirv1.SetStreamOptionsResponse{Stream: streamMessage(st)}, nil
 }
 
 // SealStream implements weirv1.IngestServiceServer.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"google.golang.org/protobuf/types/known/durationpb"
-
 	"github.com/weirdb/weir/dataflow"
 	weirv1 "github.com/weirdb/weir/proto/weir/v1"
 )
@@ -33,11 +31,11 @@ func (s *queryService) watch(r *weirv1.WatchRequest) (dataflow.Watch, error) {
 	if err := checkTable(w.Pipeline, w.Table); err != nil {
 		return w, err
 	}
-	o, err := s.options(watchOptions{r}, nil)
+	o, err := s.options(r, nil)
 	if err != nil {
 		return w, err
 	}
-	w.Isolation = o.Isolation
+	w.Isolation, w.Min, w.Session, w.MaxWait, w.MaxStaleness = o.Isolation, o.Min, o.Session, o.MaxWait, o.MaxStaleness
 	w.Range, err = scanRange(r)
 	if err != nil {
 		return w, err
@@ -55,15 +53,7 @@ func (s *queryService) watch(r *weirv1.WatchRequest) (dataflow.Watch, error) {
 	return w, nil
 }
 
-// watchOptions is a WatchRequest as a read.
-type watchOptions struct{ *weirv1.WatchRequest }
-
-// GetMinToken and the others are what other reads have and a watch has not.
-func (watchOptions) GetMinToken() string              { return "" }
-func (watchOptions) GetSessionToken() string          { return "" }
-func (watchOptions) GetMaxWait() *durationpb.Duration { return nil }
-
-var _ readRequest = watchOptions{}
+var _ readRequest = (*weirv1.WatchRequest)(nil)
 
 func (s *queryService) watchMessage(ev *dataflow.WatchEvent) *weirv1.WatchResponse {
 	m := &weirv1.WatchResponse{Snapshot: ev.Snapshot, EndOfCut: ev.EndOfCut, RolledBack: ev.RolledBack, Cut: s.names.cut(ev.Cut)}

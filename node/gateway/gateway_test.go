@@ -523,8 +523,54 @@ func TestAWatchIsServerSentEvents(t *testing.T) {
 	h.refused(h.get("/v1/pipelines/p/tables/nope:watch"), 404, dataflow.ReasonTableNotFound, "nope")
 	h.refused(h.get(path+"?resume_token=x"), 400, dataflow.ReasonTokenInvalid, "token")
 	h.refused(h.get(path+"?changes_only=perhaps"), 400, dataflow.ReasonRequestInvalid, "true or false")
-	h.refused(h.get(path+"?max_wait=5s"), 400, dataflow.ReasonRequestInvalid, "max_wait")
+	h.refused(h.get(path+"?checkpoint_id=5"), 400, dataflow.ReasonRequestInvalid, "checkpoint_id")
+	h.refused(h.get(path+"?max_wait=soon"), 400, dataflow.ReasonRequestInvalid, "max_wait")
+	h.refused(h.get(path+"?max_staleness=-1s"), 400, dataflow.ReasonRequestInvalid, "max_staleness")
+	h.refused(h.get(path+"?session_token=x"), 400, dataflow.ReasonTokenInvalid, "session token")
 	h.refused(h.get(path+"?isolation=READ_UNCOMMITTED&resume_token="+url.QueryEscape(token)), 400, dataflow.ReasonRequestInvalid, "READ_COMMITTED")
+}
+
+func TestAQueryIsExplained(t *testing.T) {
+	h := start(t)
+	a := h.post("/v1/query", `{"sql":"SELECT 1","isolation":"READ_UNCOMMITTED","explain":true}`)
+	const want = `"explanation":{"node":"n1","isolation":"UNCOMMITTED","why":"it was asked","shards":[{"shard":0,"node":"n1","source":"LIVE_HERE","why":"here"},{"shard":1,"node":"n2","source":"LIVE_REMOTE","why":"there"}]},"cut":{`
+	if a.status != 200 || !strings.Contains(a.body, `"rows":[{"plan":"scan t"}]`) || !strings.Contains(a.body, want) {
+		t.Errorf("got %d %s", a.status, a.body)
+	}
+	h.refused(h.post("/v1/query", `{"sql":"SELECT 1","explain":true,"page_token":"x"}`), 400, dataflow.ReasonRequestInvalid, "page_token")
+	if a := h.post("/v1/query", `{"sql":"SELECT 1"}`); strings.Contains(a.body, "explanation") {
+		t.Errorf("a query that is not explained: %s", a.body)
+	}
+}
+
+func TestStalenessIsChecked(t *testing.T) {
+	h := start(t)
+	withCounts(h)
+	if a := h.get(table + "?max_staleness=5s"); a.status != 200 {
+		t.Errorf("got %d %s", a.status, a.body)
+	}
+	for query, part := range map[string]string{"max_staleness=soon": "length of time", "max_staleness=-1s": "negative", "max_staleness=1ms": "less than", "max_staleness=1s&checkpoint_id=5": "checkpoint_id"} {
+		h.refused(h.get(table+"?"+query), 400, dataflow.ReasonRequestInvalid, part)
+	}
+}
+
+func TestOptionsOfAStreamAreChanged(t *testing.T) {
+	h := start(t)
+	a := h.post("/v1/streams/lines:setOptions", `{"options":{"retention":"1 day"}}`)
+	if a.status != 200 || !strings.Contains(a.body, `"retention":"1 day"`) {
+		t.Errorf("got %d %s", a.status, a.body)
+	}
+	h.refused(h.post("/v1/streams/lines:setOptions", `{"options":{}}`), 400, dataflow.ReasonRequestInvalid, "options")
+	h.refused(h.post("/v1/streams/lines:setOptions", `{"options":{"retention":"soon"}}`), 400, dataflow.ReasonOptionInvalid, "soon")
+	h.refused(h.post("/v1/streams/nope:setOptions", `{"options":{"retention":"1 day"}}`), 404, dataflow.ReasonStreamNotFound, "nope")
+}
+
+func TestTheNodesOfTheGroupAreListed(t *testing.T) {
+	h := start(t)
+	a := h.get("/v1/cluster/nodes")
+	if a.status != 200 || !strings.Contains(a.body, `{"node":"n1","state":"active","grpc_addr":"10.0.0.1:7711","http_addr":"10.0.0.1:7710"}`) {
+		t.Errorf("got %d %s", a.status, a.body)
+	}
 }
 
 func TestFollowerThatGoesAwayEndsItsRead(t *testing.T) {

@@ -87,6 +87,7 @@ func describeRows(paths object) error {
 		param("min_token", "string", "Wait for state that covers this token of an append."),
 		param("session_token", "string", "Never answer from an older cut than this one's."),
 		param("max_wait", "string", "How long to wait, for example 5s."),
+		param("max_staleness", "string", "Never answer without rows that were acknowledged longer ago than this, for example 5s."),
 		param("checkpoint_id", "integer", "Read this retained cut."),
 		param("numbers", "string", "json (default) or string: how BIGINT and NUMERIC are written."),
 	}
@@ -125,7 +126,7 @@ func describeRows(paths object) error {
 	batch["parameters"] = append(pathParams("pipeline", "table"), body(object{"type": "object", "properties": object{
 		"keys":      object{"type": "array", "items": object{"type": "array", "items": object{}}, "description": `For example [["NZ","2026-11-29"],[null,7]].`},
 		"isolation": object{"type": "string"}, "min_token": object{"type": "string"}, "session_token": object{"type": "string"},
-		"max_wait": object{"type": "string"}, "checkpoint_id": object{"type": "integer"}, "numbers": object{"type": "string"},
+		"max_wait": object{"type": "string"}, "max_staleness": object{"type": "string"}, "checkpoint_id": object{"type": "integer"}, "numbers": object{"type": "string"},
 	}}))
 	watch, err := operation(paths, "/v1/pipelines/{pipeline}/tables/{table}:watch", "get")
 	if err != nil {
@@ -141,7 +142,7 @@ func describeRows(paths object) error {
 		param("changes_only", "boolean", "No snapshot: what changes from now on."),
 		param("resume_token", "string", "Token of the last cut: go on exactly after it."),
 		object{"name": "Last-Event-ID", "in": "header", "type": "string", "description": "As resume_token, which it overrules; browsers send it when they connect again."},
-		read[0], read[len(read)-1])
+		read[0], read[1], read[2], read[3], read[4], read[len(read)-1])
 	for _, path := range []string{"/v1/streams/{stream}:append", "/v1/streams/{stream}/rows"} {
 		op, err := operation(paths, path, "post")
 		if err != nil {

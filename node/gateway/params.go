@@ -20,12 +20,13 @@ type readParams struct {
 	minToken     string
 	sessionToken string
 	maxWait      *durationpb.Duration
+	maxStaleness *durationpb.Duration
 	checkpoint   *uint64
 	numbers      weirv1.Numbers
 }
 
 // readNames are the parameters of readParams.
-var readNames = [...]string{"isolation", "min_token", "session_token", "max_wait", "checkpoint_id", "numbers"}
+var readNames = [...]string{"isolation", "min_token", "session_token", "max_wait", "max_staleness", "checkpoint_id", "numbers"}
 
 // params reads a URL's parameters one by one and remembers the first error.
 type params struct {
@@ -136,7 +137,10 @@ func (p *params) read() readParams {
 	if rp.numbers, err = parseNumbers(p.given("numbers")); err != nil && p.err == nil {
 		p.err = err
 	}
-	if rp.maxWait, err = parseWait(p.given("max_wait")); err != nil && p.err == nil {
+	if rp.maxWait, err = parseTime("max_wait", p.given("max_wait")); err != nil && p.err == nil {
+		p.err = err
+	}
+	if rp.maxStaleness, err = parseTime("max_staleness", p.given("max_staleness")); err != nil && p.err == nil {
 		p.err = err
 	}
 	if p.has("checkpoint_id") {
@@ -169,13 +173,13 @@ func parseNumbers(s string) (weirv1.Numbers, error) {
 	return 0, bad("numbers", "numbers: %.60q is not json or string", s)
 }
 
-func parseWait(s string) (*durationpb.Duration, error) {
+func parseTime(field, s string) (*durationpb.Duration, error) {
 	if s == "" {
 		return nil, nil
 	}
 	d, err := time.ParseDuration(s)
 	if err != nil {
-		return nil, bad("max_wait", "max_wait: %.60q is not a length of time such as 5s", s)
+		return nil, bad(field, "%s: %.60q is not a length of time such as 5s", field, s)
 	}
 	return durationpb.New(d), nil
 }

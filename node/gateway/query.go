@@ -20,6 +20,7 @@ type readBodyFields struct {
 	MinToken     string      `json:"min_token"`
 	SessionToken string      `json:"session_token"`
 	MaxWait      string      `json:"max_wait"`
+	MaxStaleness string      `json:"max_staleness"`
 	CheckpointID json.Number `json:"checkpoint_id"`
 	Numbers      string      `json:"numbers"`
 }
@@ -57,7 +58,10 @@ func decodeRead(r *http.Request, v any, f *readBodyFields) (readParams, error) {
 	if rp.numbers, err = parseNumbers(f.Numbers); err != nil {
 		return rp, err
 	}
-	if rp.maxWait, err = parseWait(f.MaxWait); err != nil {
+	if rp.maxWait, err = parseTime("max_wait", f.MaxWait); err != nil {
+		return rp, err
+	}
+	if rp.maxStaleness, err = parseTime("max_staleness", f.MaxStaleness); err != nil {
 		return rp, err
 	}
 	if f.CheckpointID != "" {
@@ -90,6 +94,7 @@ type queryBody struct {
 	SQL       string `json:"sql"`
 	Limit     int32  `json:"limit"`
 	PageToken string `json:"page_token"`
+	Explain   bool   `json:"explain"`
 }
 
 // query answers POST /v1/query.
@@ -103,6 +108,7 @@ func (g *Gateway) query(w http.ResponseWriter, r *http.Request, _ map[string]str
 	m, err := g.queries.Query(r.Context(), &weirv1.QueryRequest{
 		Sql: b.SQL, Limit: b.Limit, PageToken: b.PageToken, Isolation: rp.isolation, MinToken: rp.minToken,
 		SessionToken: rp.sessionToken, MaxWait: rp.maxWait, CheckpointId: rp.checkpoint, Numbers: rp.numbers,
+		MaxStaleness: rp.maxStaleness, Explain: b.Explain,
 	})
 	if err != nil {
 		writeError(w, err, 0)
@@ -117,5 +123,8 @@ func (g *Gateway) query(w http.ResponseWriter, r *http.Request, _ map[string]str
 	}
 	body = appendRows(append(body, `],"rows":`...), m.GetRows())
 	body = wire.AppendStringJSON(append(body, `,"next_page_token":`...), m.GetNextPageToken())
+	if x := m.GetExplanation(); x != nil {
+		body = wire.AppendJSON(append(body, `,"explanation":`...), x)
+	}
 	writeAnswer(w, body, m.GetCut())
 }

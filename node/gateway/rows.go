@@ -42,6 +42,7 @@ func (g *Gateway) getRow(w http.ResponseWriter, r *http.Request, path map[string
 	m, err := g.queries.Get(r.Context(), &weirv1.GetRequest{
 		Pipeline: path["pipeline"], Table: path["table"], Key: key, Isolation: rp.isolation, MinToken: rp.minToken,
 		SessionToken: rp.sessionToken, MaxWait: rp.maxWait, CheckpointId: rp.checkpoint, Numbers: rp.numbers,
+		MaxStaleness: rp.maxStaleness,
 	})
 	if err != nil {
 		writeError(w, err, 0)
@@ -59,6 +60,7 @@ func (g *Gateway) scan(w http.ResponseWriter, r *http.Request, path map[string]s
 		Pipeline: path["pipeline"], Table: path["table"], Equal: literals(p.values["key"]), Prefix: p.text("prefix"),
 		Limit: p.int32("limit"), AtMost: p.int64("at_most"), PageToken: p.text("page_token"), Isolation: rp.isolation, MinToken: rp.minToken,
 		SessionToken: rp.sessionToken, MaxWait: rp.maxWait, CheckpointId: rp.checkpoint, Numbers: rp.numbers,
+		MaxStaleness: rp.maxStaleness,
 	}
 	if p.has("from") {
 		req.From = literal(p.given("from")) // an empty bound bounds nothing: whoever sends one has lost a value
@@ -97,6 +99,7 @@ func (g *Gateway) batchGet(w http.ResponseWriter, r *http.Request, path map[stri
 	req := &weirv1.BatchGetRequest{
 		Pipeline: path["pipeline"], Table: path["table"], Isolation: rp.isolation, MinToken: rp.minToken,
 		SessionToken: rp.sessionToken, MaxWait: rp.maxWait, CheckpointId: rp.checkpoint, Numbers: rp.numbers,
+		MaxStaleness: rp.maxStaleness,
 	}
 	for i, parts := range b.Keys {
 		k := &weirv1.Key{Values: make([]*weirv1.Value, len(parts))}

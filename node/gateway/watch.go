@@ -108,7 +108,7 @@ func receiveWatch(ctx context.Context, call weirv1.QueryService_WatchClient, out
 }
 
 // notForWatches are the parameters of a read that a watch has not.
-var notForWatches = [...]string{"min_token", "session_token", "max_wait", "checkpoint_id"}
+var notForWatches = [...]string{"checkpoint_id"}
 
 // watchRequest reads the parameters. A browser that connects again says in a header which event was its last.
 func watchRequest(r *http.Request, path map[string]string) (*weirv1.WatchRequest, error) {
@@ -122,6 +122,7 @@ func watchRequest(r *http.Request, path map[string]string) (*weirv1.WatchRequest
 	req := &weirv1.WatchRequest{
 		Pipeline: path["pipeline"], Table: path["table"], Equal: literals(p.values["key"]), Prefix: p.text("prefix"),
 		ChangesOnly: p.bool("changes_only"), ResumeToken: p.given("resume_token"), Isolation: rp.isolation, Numbers: rp.numbers,
+		MinToken: rp.minToken, SessionToken: rp.sessionToken, MaxWait: rp.maxWait, MaxStaleness: rp.maxStaleness,
 	}
 	if p.has("from") {
 		req.From = literal(p.given("from"))

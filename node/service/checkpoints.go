@@ -24,7 +24,7 @@ func checkpointOf(p *meta.Pipeline, c *dataflow.CheckpointCommit) api.Checkpoint
 
 // ListCheckpoints returns the retained cuts, newest first.
 func (s *Service) ListCheckpoints(ctx context.Context, pipeline string) ([]api.Checkpoint, error) {
-	p, err := s.cfg.Meta.FindPipeline(ctx, pipeline)
+	p, err := s.pipeline(ctx, pipeline)
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +37,7 @@ func (s *Service) ListCheckpoints(ctx context.Context, pipeline string) ([]api.C
 
 // GetCheckpoint returns one retained cut.
 func (s *Service) GetCheckpoint(ctx context.Context, pipeline string, id dataflow.CheckpointID) (api.Checkpoint, error) {
-	p, err := s.cfg.Meta.FindPipeline(ctx, pipeline)
+	p, err := s.pipeline(ctx, pipeline)
 	if err != nil {
 		return api.Checkpoint{}, err
 	}
@@ -63,7 +63,7 @@ func coverTime(ctx context.Context) time.Duration {
 // TriggerCheckpoint asks the coordinator for a checkpoint. With wait it returns one that covers everything appended before
 // the call, unless the tasks take longer than coverTime to read that.
 func (s *Service) TriggerCheckpoint(ctx context.Context, pipeline string, wait bool) (*api.Checkpoint, error) {
-	p, err := s.cfg.Meta.FindPipeline(ctx, pipeline)
+	p, err := s.pipeline(ctx, pipeline)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +121,7 @@ func leaseID(text string) (uint64, error) {
 
 // LeaseCheckpoint keeps a cut for ttl, or renews a lease.
 func (s *Service) LeaseCheckpoint(ctx context.Context, pipeline string, id dataflow.CheckpointID, ttl time.Duration, lease string) (api.Lease, error) {
-	p, err := s.cfg.Meta.FindPipeline(ctx, pipeline)
+	p, err := s.pipeline(ctx, pipeline)
 	if err != nil {
 		return api.Lease{}, err
 	}
@@ -151,7 +151,7 @@ func (s *Service) LeaseCheckpoint(ctx context.Context, pipeline string, id dataf
 
 // ReleaseLease ends a lease.
 func (s *Service) ReleaseLease(ctx context.Context, pipeline, lease string) error {
-	p, err := s.cfg.Meta.FindPipeline(ctx, pipeline)
+	p, err := s.pipeline(ctx, pipeline)
 	if err != nil {
 		return err
 	}

@@ -55,6 +55,15 @@ func (s *Service) Nodes(ctx context.Context) []*weirv1.NodeStatus {
 	return s.cfg.Members.Nodes(ctx)
 }
 
+// Addresses says where the nodes of the group are.
+func (s *Service) Addresses() []*weirv1.NodeAddress {
+	var out []*weirv1.NodeAddress
+	for _, m := range s.cfg.Meta.State().InMembers() {
+		out = append(out, &weirv1.NodeAddress{Node: m.ID, State: m.State.String(), GrpcAddr: m.GRPCAddr, HttpAddr: m.HTTPAddr})
+	}
+	return out
+}
+
 // members returns the membership, or says that there is none.
 func (s *Service) members() (*membership.Membership, error) {
 	if s.cfg.Members == nil {

@@ -14,6 +14,16 @@ var (
 	_ api.PipelineControl = (*Service)(nil)
 )
 
+// pipeline returns the pipeline that is called name now, also by way of other nodes: one that was deleted and deployed again is
+// another one.
+func (s *Service) pipeline(ctx context.Context, name string) (*meta.Pipeline, error) {
+	st, err := s.cfg.Meta.Current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return st.Pipeline(name)
+}
+
 // describe shows a pipeline as the API does.
 func (s *Service) describe(st *meta.State, p *meta.Pipeline) (*api.Pipeline, error) {
 	prog, err := s.cfg.Catalog.Program(st, p)
@@ -81,7 +91,7 @@ func (s *Service) DeletePipeline(ctx context.Context, name string) ([]string, er
 
 // control finds a pipeline, applies change to it and shows the result.
 func (s *Service) control(ctx context.Context, name string, change func(*meta.Pipeline) (*meta.Pipeline, error)) (*api.Pipeline, error) {
-	p, err := s.cfg.Meta.FindPipeline(ctx, name)
+	p, err := s.pipeline(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +157,7 @@ func (s *Service) FailPipeline(ctx context.Context, name string) (dataflow.Incar
 		return 0, dataflow.Errorf(dataflow.ReasonPipelineState, "this server does not allow faults to be injected").
 			WithHint("start it with --allow-fault-injection")
 	}
-	p, err := s.cfg.Meta.FindPipeline(ctx, name)
+	p, err := s.pipeline(ctx, name)
 	if err != nil {
 		return 0, err
 	}

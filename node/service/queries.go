@@ -70,13 +70,23 @@ func stateNow(f *fleet.Fleet, p *meta.Pipeline) dataflow.PipelineState {
 	return p.State
 }
 
-// Cut returns a readable cut.
+// Cut returns a readable cut, also one that this node has not heard of and another one has.
 func (q QuerySources) Cut(p *statequery.Pipeline, id dataflow.CheckpointID) (*dataflow.CheckpointCommit, error) {
-	mp := q.Meta.State().Pipelines[p.UID]
-	if mp == nil {
-		return nil, dataflow.Errorf(dataflow.ReasonPipelineNotFound, "pipeline %s was deleted", p.Name)
-	}
-	return mp.Cut(id)
+	ctx, cancel := context.WithTimeout(context.Background(), findTime)
+	defer cancel()
+	return meta.Find(ctx, q.Meta, func(st *meta.State) (*dataflow.CheckpointCommit, error) {
+		mp := st.Pipelines[p.UID]
+		if mp == nil {
+			return nil, dataflow.Errorf(dataflow.ReasonPipelineNotFound, "pipeline %s was deleted", p.Name)
+		}
+		return mp.Cut(id)
+	})
+}
+
+// CatchUp returns when this node knows what was committed to the meta log before.
+func (q QuerySources) CatchUp(ctx context.Context) error {
+	_, err := q.Meta.Current(ctx)
+	return err
 }
 
 // Table returns a table of a pipeline.
@@ -149,6 +159,9 @@ func (q QuerySources) Live(uid dataflow.PipelineUID) statequery.Live {
 // spreadLive gives a run on several nodes as statequery reads it.
 type spreadLive struct{ *fleet.Live }
 
+// Owner returns the node that runs a shard.
+func (l spreadLive) Owner(shard dataflow.ShardID) string { return l.Live.Owner(shard) }
+
 func (l spreadLive) Get(stage dataflow.StageID, shard dataflow.ShardID, key, dst []byte) ([]byte, bool, error) {
 	val, found, err := l.Live.Get(stage, shard, key, dst)
 	return val, found, ended(l.Incarnation(), err)
@@ -172,6 +185,9 @@ func (l spreadLive) Fresh(stage dataflow.StageID, shard dataflow.ShardID, maxByt
 type live struct{ *worker.Running }
 
 func (l live) Incarnation() dataflow.Incarnation { return l.Running.Incarnation }
+
+// Owner says that all of it runs here.
+func (l live) Owner(dataflow.ShardID) string { return "" }
 
 func (l live) Get(stage dataflow.StageID, shard dataflow.ShardID, key, dst []byte) ([]byte, bool, error) {
 	val, found, err := l.Running.Get(stage, shard, key, dst)
@@ -197,7 +213,10 @@ func (l live) Fresh(stage dataflow.StageID, shard dataflow.ShardID, maxBytes int
 
 // ended is the answer to a read that met the end of the incarnation it had begun on; other errors are their own.
 func ended(inc dataflow.Incarnation, err error) error {
-	if !errors.Is(err, worker.ErrEnded) {
+	switch {
+	case errors.Is(err, worker.ErrDeposed):
+		return dataflow.Errorf(dataflow.ReasonPipelineRecovering, "incarnation %d ends: %w", inc, err).WithHint("try again, or read committed").WithRetry(liveRetry)
+	case !errors.Is(err, worker.ErrEnded):
 		return err
 	}
 	return dataflow.Errorf(dataflow.ReasonPipelineRecovering, "incarnation %d ended during the live read", inc).WithRetry(liveRetry)

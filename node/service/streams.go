@@ -35,6 +35,28 @@ func (s *Service) Stream(ctx context.Context, name string) (*api.Stream, error) 
 	return streamOf(st), nil
 }
 
+// CurrentStream returns one stream as the whole group has it now.
+func (s *Service) CurrentStream(ctx context.Context, name string) (*api.Stream, error) {
+	now, err := s.cfg.Meta.Current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	st, err := now.Stream(name)
+	if err != nil {
+		return nil, err
+	}
+	return streamOf(st), nil
+}
+
+// SetStreamOptions changes options of a stream.
+func (s *Service) SetStreamOptions(ctx context.Context, name string, options []dataflow.Option) (*api.Stream, error) {
+	st, err := s.cfg.Meta.SetStreamOptions(ctx, name, options)
+	if err != nil {
+		return nil, err
+	}
+	return streamOf(st), nil
+}
+
 // StreamName returns the name of a stream for messages.
 func (s *Service) StreamName(id dataflow.StreamID) string {
 	if st := s.cfg.Meta.State().Streams[id]; st != nil {

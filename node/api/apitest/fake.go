@@ -174,6 +174,31 @@ func (f *Fake) Stream(_ context.Context, name string) (*api.Stream, error) {
 	return nil, notFound(name)
 }
 
+// CurrentStream implements api.Streams.
+func (f *Fake) CurrentStream(ctx context.Context, name string) (*api.Stream, error) {
+	return f.Stream(ctx, name)
+}
+
+// SetStreamOptions implements api.Streams.
+func (f *Fake) SetStreamOptions(_ context.Context, name string, options []dataflow.Option) (*api.Stream, error) {
+	if err := f.enter(); err != nil {
+		return nil, err
+	}
+	defer f.mu.Unlock()
+	s := f.mu.streams[name]
+	if s == nil {
+		return nil, notFound(name)
+	}
+	o, err := dataflow.DefaultStreamOptions().With(append(slices.Clone(s.info.Options), options...))
+	if err != nil {
+		return nil, err
+	}
+	changed := *s.info
+	changed.Options = o.List()
+	s.info = &changed
+	return s.info, nil
+}
+
 // StreamName implements api.Streams.
 func (f *Fake) StreamName(id dataflow.StreamID) string {
 	f.mu.Lock()
@@ -535,6 +560,19 @@ func (f *Fake) Query(_ context.Context, sql string, _ dataflow.Page, o dataflow.
 		return t.Rows, "", f.cutLocked("p", o), nil
 	}
 	return nil, "", dataflow.Cut{}, dataflow.Errorf(dataflow.ReasonSQLSyntax, "cannot run %.20q", sql)
+}
+
+// Explain implements api.Queries: every query is a scan on node n1, and shard 1 is node n2's.
+func (f *Fake) Explain(_ context.Context, _ string, o dataflow.ReadOptions) (*batch.Batch, *dataflow.Explanation, dataflow.Cut, error) {
+	if err := f.enter(); err != nil {
+		return nil, nil, dataflow.Cut{}, err
+	}
+	defer f.mu.Unlock()
+	plan := batch.NewBatch(dataflow.Schema{{Name: "plan", Type: dataflow.TypeText, NotNull: true}})
+	plan.AppendRow(dataflow.Row{dataflow.Text("scan t")})
+	return plan, &dataflow.Explanation{Node: "n1", Isolation: o.Isolation, Why: "it was asked", Shards: []dataflow.ShardRead{
+		{Shard: 0, Node: "n1", Source: dataflow.LiveHere, Why: "here"}, {Shard: 1, Node: "n2", Source: dataflow.LiveRemote, Why: "there"},
+	}}, f.cutLocked("p", o), nil
 }
 
 // Watch implements api.Queries: a snapshot of the table, then a cut in which its first row is deleted; then nothing.

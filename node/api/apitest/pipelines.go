@@ -216,6 +216,11 @@ func (f *Fake) WaitToken(ctx context.Context, w api.TokenWait) ([]dataflow.Cut, 
 // Nodes implements api.Cluster: the fake has none beside itself.
 func (f *Fake) Nodes(context.Context) []*weirv1.NodeStatus { return nil }
 
+// Addresses implements api.Cluster.
+func (f *Fake) Addresses() []*weirv1.NodeAddress {
+	return []*weirv1.NodeAddress{{Node: "n1", State: "active", GrpcAddr: "10.0.0.1:7711", HttpAddr: "10.0.0.1:7710"}}
+}
+
 // AddNode implements api.Cluster.
 func (f *Fake) AddNode(_ context.Context, _, name string) (*weirv1.NodeStatus, error) {
 	return &weirv1.NodeStatus{Node: name, State: "joining"}, nil

@@ -177,6 +177,175 @@ func (x *GetStatusResponse) GetNodes() []*NodeStatus {
 	return nil
 }
 
+type ListNodesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListNodesRequest) Reset() {
+	*x = ListNodesRequest{}
+	mi := &file_weir_v1_cluster_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListNodesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListNodesRequest) ProtoMessage() {}
+
+func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_cluster_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
+func (*ListNodesRequest) Descriptor() ([]byte, []int) {
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{2}
+}
+
+type ListNodesResponse struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	ClusterId string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	// The node that answers.
+	Node string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	// All nodes of the group that are in it, by name; none in a group of one.
+	Nodes         []*NodeAddress `protobuf:"bytes,3,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListNodesResponse) Reset() {
+	*x = ListNodesResponse{}
+	mi := &file_weir_v1_cluster_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListNodesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListNodesResponse) ProtoMessage() {}
+
+func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_cluster_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListNodesResponse.ProtoReflect.Descriptor instead.
+func (*ListNodesResponse) Descriptor() ([]byte, []int) {
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ListNodesResponse) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *ListNodesResponse) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *ListNodesResponse) GetNodes() []*NodeAddress {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+// NodeAddress is where a node of the group is.
+type NodeAddress struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// joining, active, drained or leaving.
+	State string `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
+	// As it tells others; not every client can reach it there.
+	GrpcAddr      string `protobuf:"bytes,3,opt,name=grpc_addr,json=grpcAddr,proto3" json:"grpc_addr,omitempty"`
+	HttpAddr      string `protobuf:"bytes,4,opt,name=http_addr,json=httpAddr,proto3" json:"http_addr,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeAddress) Reset() {
+	*x = NodeAddress{}
+	mi := &file_weir_v1_cluster_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeAddress) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeAddress) ProtoMessage() {}
+
+func (x *NodeAddress) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_cluster_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeAddress.ProtoReflect.Descriptor instead.
+func (*NodeAddress) Descriptor() ([]byte, []int) {
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *NodeAddress) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *NodeAddress) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *NodeAddress) GetGrpcAddr() string {
+	if x != nil {
+		return x.GrpcAddr
+	}
+	return ""
+}
+
+func (x *NodeAddress) GetHttpAddr() string {
+	if x != nil {
+		return x.HttpAddr
+	}
+	return ""
+}
+
 // RaftLog is the state of one Raft group as this node sees it.
 type RaftLog struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -196,7 +365,7 @@ type RaftLog struct {
 
 func (x *RaftLog) Reset() {
 	*x = RaftLog{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[2]
+	mi := &file_weir_v1_cluster_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -208,7 +377,7 @@ func (x *RaftLog) String() string {
 func (*RaftLog) ProtoMessage() {}
 
 func (x *RaftLog) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[2]
+	mi := &file_weir_v1_cluster_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -221,7 +390,7 @@ func (x *RaftLog) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaftLog.ProtoReflect.Descriptor instead.
 func (*RaftLog) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{2}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *RaftLog) GetGroup() string {
@@ -281,7 +450,7 @@ type GetVersionRequest struct {
 
 func (x *GetVersionRequest) Reset() {
 	*x = GetVersionRequest{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[3]
+	mi := &file_weir_v1_cluster_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -293,7 +462,7 @@ func (x *GetVersionRequest) String() string {
 func (*GetVersionRequest) ProtoMessage() {}
 
 func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[3]
+	mi := &file_weir_v1_cluster_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -306,7 +475,7 @@ func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVersionRequest.ProtoReflect.Descriptor instead.
 func (*GetVersionRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{3}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{6}
 }
 
 type GetVersionResponse struct {
@@ -322,7 +491,7 @@ type GetVersionResponse struct {
 
 func (x *GetVersionResponse) Reset() {
 	*x = GetVersionResponse{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[4]
+	mi := &file_weir_v1_cluster_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -334,7 +503,7 @@ func (x *GetVersionResponse) String() string {
 func (*GetVersionResponse) ProtoMessage() {}
 
 func (x *GetVersionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[4]
+	mi := &file_weir_v1_cluster_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -347,7 +516,7 @@ func (x *GetVersionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVersionResponse.ProtoReflect.Descriptor instead.
 func (*GetVersionResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{4}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetVersionResponse) GetVersion() string {
@@ -407,7 +576,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[5]
+	mi := &file_weir_v1_cluster_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -419,7 +588,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[5]
+	mi := &file_weir_v1_cluster_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -432,7 +601,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{5}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *NodeStatus) GetNode() string {
@@ -556,7 +725,7 @@ type Rebuild struct {
 
 func (x *Rebuild) Reset() {
 	*x = Rebuild{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[6]
+	mi := &file_weir_v1_cluster_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -568,7 +737,7 @@ func (x *Rebuild) String() string {
 func (*Rebuild) ProtoMessage() {}
 
 func (x *Rebuild) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[6]
+	mi := &file_weir_v1_cluster_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -581,7 +750,7 @@ func (x *Rebuild) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rebuild.ProtoReflect.Descriptor instead.
 func (*Rebuild) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{6}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Rebuild) GetShard() uint32 {
@@ -630,7 +799,7 @@ type NodeCut struct {
 
 func (x *NodeCut) Reset() {
 	*x = NodeCut{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[7]
+	mi := &file_weir_v1_cluster_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -642,7 +811,7 @@ func (x *NodeCut) String() string {
 func (*NodeCut) ProtoMessage() {}
 
 func (x *NodeCut) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[7]
+	mi := &file_weir_v1_cluster_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -655,7 +824,7 @@ func (x *NodeCut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeCut.ProtoReflect.Descriptor instead.
 func (*NodeCut) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{7}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *NodeCut) GetPipeline() string {
@@ -684,7 +853,7 @@ type AddNodeRequest struct {
 
 func (x *AddNodeRequest) Reset() {
 	*x = AddNodeRequest{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[8]
+	mi := &file_weir_v1_cluster_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -696,7 +865,7 @@ func (x *AddNodeRequest) String() string {
 func (*AddNodeRequest) ProtoMessage() {}
 
 func (x *AddNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[8]
+	mi := &file_weir_v1_cluster_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -709,7 +878,7 @@ func (x *AddNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddNodeRequest.ProtoReflect.Descriptor instead.
 func (*AddNodeRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{8}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AddNodeRequest) GetPeerAddr() string {
@@ -736,7 +905,7 @@ type AddNodeResponse struct {
 
 func (x *AddNodeResponse) Reset() {
 	*x = AddNodeResponse{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[9]
+	mi := &file_weir_v1_cluster_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -748,7 +917,7 @@ func (x *AddNodeResponse) String() string {
 func (*AddNodeResponse) ProtoMessage() {}
 
 func (x *AddNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[9]
+	mi := &file_weir_v1_cluster_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -761,7 +930,7 @@ func (x *AddNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddNodeResponse.ProtoReflect.Descriptor instead.
 func (*AddNodeResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{9}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *AddNodeResponse) GetNode() *NodeStatus {
@@ -781,7 +950,7 @@ type RemoveNodeRequest struct {
 
 func (x *RemoveNodeRequest) Reset() {
 	*x = RemoveNodeRequest{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[10]
+	mi := &file_weir_v1_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -793,7 +962,7 @@ func (x *RemoveNodeRequest) String() string {
 func (*RemoveNodeRequest) ProtoMessage() {}
 
 func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[10]
+	mi := &file_weir_v1_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -806,7 +975,7 @@ func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNodeRequest.ProtoReflect.Descriptor instead.
 func (*RemoveNodeRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{10}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RemoveNodeRequest) GetNode() string {
@@ -826,7 +995,7 @@ type RemoveNodeResponse struct {
 
 func (x *RemoveNodeResponse) Reset() {
 	*x = RemoveNodeResponse{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[11]
+	mi := &file_weir_v1_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -838,7 +1007,7 @@ func (x *RemoveNodeResponse) String() string {
 func (*RemoveNodeResponse) ProtoMessage() {}
 
 func (x *RemoveNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[11]
+	mi := &file_weir_v1_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -851,7 +1020,7 @@ func (x *RemoveNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNodeResponse.ProtoReflect.Descriptor instead.
 func (*RemoveNodeResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{11}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RemoveNodeResponse) GetNode() *NodeStatus {
@@ -873,7 +1042,7 @@ type DrainNodeRequest struct {
 
 func (x *DrainNodeRequest) Reset() {
 	*x = DrainNodeRequest{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[12]
+	mi := &file_weir_v1_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -885,7 +1054,7 @@ func (x *DrainNodeRequest) String() string {
 func (*DrainNodeRequest) ProtoMessage() {}
 
 func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[12]
+	mi := &file_weir_v1_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -898,7 +1067,7 @@ func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
 func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{12}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DrainNodeRequest) GetNode() string {
@@ -925,7 +1094,7 @@ type DrainNodeResponse struct {
 
 func (x *DrainNodeResponse) Reset() {
 	*x = DrainNodeResponse{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[13]
+	mi := &file_weir_v1_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -937,7 +1106,7 @@ func (x *DrainNodeResponse) String() string {
 func (*DrainNodeResponse) ProtoMessage() {}
 
 func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[13]
+	mi := &file_weir_v1_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -950,7 +1119,7 @@ func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeResponse.ProtoReflect.Descriptor instead.
 func (*DrainNodeResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{13}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DrainNodeResponse) GetNode() *NodeStatus {
@@ -969,7 +1138,7 @@ type RebalanceRequest struct {
 
 func (x *RebalanceRequest) Reset() {
 	*x = RebalanceRequest{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[14]
+	mi := &file_weir_v1_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -981,7 +1150,7 @@ func (x *RebalanceRequest) String() string {
 func (*RebalanceRequest) ProtoMessage() {}
 
 func (x *RebalanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[14]
+	mi := &file_weir_v1_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -994,7 +1163,7 @@ func (x *RebalanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebalanceRequest.ProtoReflect.Descriptor instead.
 func (*RebalanceRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{14}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 // RebalanceResponse says what was moved.
@@ -1007,7 +1176,7 @@ type RebalanceResponse struct {
 
 func (x *RebalanceResponse) Reset() {
 	*x = RebalanceResponse{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[15]
+	mi := &file_weir_v1_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1019,7 +1188,7 @@ func (x *RebalanceResponse) String() string {
 func (*RebalanceResponse) ProtoMessage() {}
 
 func (x *RebalanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[15]
+	mi := &file_weir_v1_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1032,7 +1201,7 @@ func (x *RebalanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebalanceResponse.ProtoReflect.Descriptor instead.
 func (*RebalanceResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{15}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RebalanceResponse) GetMoves() []*Move {
@@ -1054,7 +1223,7 @@ type Move struct {
 
 func (x *Move) Reset() {
 	*x = Move{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[16]
+	mi := &file_weir_v1_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1066,7 +1235,7 @@ func (x *Move) String() string {
 func (*Move) ProtoMessage() {}
 
 func (x *Move) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[16]
+	mi := &file_weir_v1_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1079,7 +1248,7 @@ func (x *Move) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Move.ProtoReflect.Descriptor instead.
 func (*Move) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{16}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Move) GetShard() uint32 {
@@ -1113,7 +1282,7 @@ type VerifyClusterRequest struct {
 
 func (x *VerifyClusterRequest) Reset() {
 	*x = VerifyClusterRequest{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[17]
+	mi := &file_weir_v1_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1125,7 +1294,7 @@ func (x *VerifyClusterRequest) String() string {
 func (*VerifyClusterRequest) ProtoMessage() {}
 
 func (x *VerifyClusterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[17]
+	mi := &file_weir_v1_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1138,7 +1307,7 @@ func (x *VerifyClusterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyClusterRequest.ProtoReflect.Descriptor instead.
 func (*VerifyClusterRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{17}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *VerifyClusterRequest) GetPipelines() []string {
@@ -1158,7 +1327,7 @@ type VerifyClusterResponse struct {
 
 func (x *VerifyClusterResponse) Reset() {
 	*x = VerifyClusterResponse{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[18]
+	mi := &file_weir_v1_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1170,7 +1339,7 @@ func (x *VerifyClusterResponse) String() string {
 func (*VerifyClusterResponse) ProtoMessage() {}
 
 func (x *VerifyClusterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[18]
+	mi := &file_weir_v1_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1183,7 +1352,7 @@ func (x *VerifyClusterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyClusterResponse.ProtoReflect.Descriptor instead.
 func (*VerifyClusterResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{18}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *VerifyClusterResponse) GetVerified() []*Verified {
@@ -1208,7 +1377,7 @@ type Verified struct {
 
 func (x *Verified) Reset() {
 	*x = Verified{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[19]
+	mi := &file_weir_v1_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1220,7 +1389,7 @@ func (x *Verified) String() string {
 func (*Verified) ProtoMessage() {}
 
 func (x *Verified) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[19]
+	mi := &file_weir_v1_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1233,7 +1402,7 @@ func (x *Verified) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verified.ProtoReflect.Descriptor instead.
 func (*Verified) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{19}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Verified) GetPipeline() string {
@@ -1287,7 +1456,7 @@ type Replica struct {
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[20]
+	mi := &file_weir_v1_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1299,7 +1468,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[20]
+	mi := &file_weir_v1_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1312,7 +1481,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{20}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Replica) GetNode() string {
@@ -1370,7 +1539,18 @@ const file_weir_v1_cluster_proto_rawDesc = "" +
 	"\astreams\x18\b \x01(\rR\astreams\x12\x18\n" +
 	"\aversion\x18\t \x01(\tR\aversion\x12)\n" +
 	"\x05nodes\x18\n" +
-	" \x03(\v2\x13.weir.v1.NodeStatusR\x05nodes\"\xca\x01\n" +
+	" \x03(\v2\x13.weir.v1.NodeStatusR\x05nodes\"\x12\n" +
+	"\x10ListNodesRequest\"r\n" +
+	"\x11ListNodesResponse\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\x12*\n" +
+	"\x05nodes\x18\x03 \x03(\v2\x14.weir.v1.NodeAddressR\x05nodes\"q\n" +
+	"\vNodeAddress\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
+	"\x05state\x18\x02 \x01(\tR\x05state\x12\x1b\n" +
+	"\tgrpc_addr\x18\x03 \x01(\tR\bgrpcAddr\x12\x1b\n" +
+	"\thttp_addr\x18\x04 \x01(\tR\bhttpAddr\"\xca\x01\n" +
 	"\aRaftLog\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x12\n" +
@@ -1459,9 +1639,10 @@ const file_weir_v1_cluster_proto_rawDesc = "" +
 	"\x06digest\x18\x02 \x01(\x06R\x06digest\x12\x12\n" +
 	"\x04keys\x18\x03 \x01(\x04R\x04keys\x12\x18\n" +
 	"\aproblem\x18\x04 \x01(\tR\aproblem\x12\x1a\n" +
-	"\brebuilds\x18\x05 \x01(\bR\brebuilds2\xce\x05\n" +
+	"\brebuilds\x18\x05 \x01(\bR\brebuilds2\xad\x06\n" +
 	"\x0eClusterService\x12W\n" +
-	"\tGetStatus\x12\x19.weir.v1.GetStatusRequest\x1a\x1a.weir.v1.GetStatusResponse\"\x13\x82\xd3\xe4\x93\x02\r\x12\v/v1/cluster\x12Z\n" +
+	"\tGetStatus\x12\x19.weir.v1.GetStatusRequest\x1a\x1a.weir.v1.GetStatusResponse\"\x13\x82\xd3\xe4\x93\x02\r\x12\v/v1/cluster\x12]\n" +
+	"\tListNodes\x12\x19.weir.v1.ListNodesRequest\x1a\x1a.weir.v1.ListNodesResponse\"\x19\x82\xd3\xe4\x93\x02\x13\x12\x11/v1/cluster/nodes\x12Z\n" +
 	"\aAddNode\x12\x17.weir.v1.AddNodeRequest\x1a\x18.weir.v1.AddNodeResponse\"\x1c\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/cluster/nodes\x12g\n" +
 	"\n" +
 	"RemoveNode\x12\x1a.weir.v1.RemoveNodeRequest\x1a\x1b.weir.v1.RemoveNodeResponse\" \x82\xd3\xe4\x93\x02\x1a*\x18/v1/cluster/nodes/{node}\x12m\n" +
@@ -1483,67 +1664,73 @@ func file_weir_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_weir_v1_cluster_proto_rawDescData
 }
 
-var file_weir_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_weir_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_weir_v1_cluster_proto_goTypes = []any{
 	(*GetStatusRequest)(nil),      // 0: weir.v1.GetStatusRequest
 	(*GetStatusResponse)(nil),     // 1: weir.v1.GetStatusResponse
-	(*RaftLog)(nil),               // 2: weir.v1.RaftLog
-	(*GetVersionRequest)(nil),     // 3: weir.v1.GetVersionRequest
-	(*GetVersionResponse)(nil),    // 4: weir.v1.GetVersionResponse
-	(*NodeStatus)(nil),            // 5: weir.v1.NodeStatus
-	(*Rebuild)(nil),               // 6: weir.v1.Rebuild
-	(*NodeCut)(nil),               // 7: weir.v1.NodeCut
-	(*AddNodeRequest)(nil),        // 8: weir.v1.AddNodeRequest
-	(*AddNodeResponse)(nil),       // 9: weir.v1.AddNodeResponse
-	(*RemoveNodeRequest)(nil),     // 10: weir.v1.RemoveNodeRequest
-	(*RemoveNodeResponse)(nil),    // 11: weir.v1.RemoveNodeResponse
-	(*DrainNodeRequest)(nil),      // 12: weir.v1.DrainNodeRequest
-	(*DrainNodeResponse)(nil),     // 13: weir.v1.DrainNodeResponse
-	(*RebalanceRequest)(nil),      // 14: weir.v1.RebalanceRequest
-	(*RebalanceResponse)(nil),     // 15: weir.v1.RebalanceResponse
-	(*Move)(nil),                  // 16: weir.v1.Move
-	(*VerifyClusterRequest)(nil),  // 17: weir.v1.VerifyClusterRequest
-	(*VerifyClusterResponse)(nil), // 18: weir.v1.VerifyClusterResponse
-	(*Verified)(nil),              // 19: weir.v1.Verified
-	(*Replica)(nil),               // 20: weir.v1.Replica
-	(*timestamppb.Timestamp)(nil), // 21: google.protobuf.Timestamp
+	(*ListNodesRequest)(nil),      // 2: weir.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),     // 3: weir.v1.ListNodesResponse
+	(*NodeAddress)(nil),           // 4: weir.v1.NodeAddress
+	(*RaftLog)(nil),               // 5: weir.v1.RaftLog
+	(*GetVersionRequest)(nil),     // 6: weir.v1.GetVersionRequest
+	(*GetVersionResponse)(nil),    // 7: weir.v1.GetVersionResponse
+	(*NodeStatus)(nil),            // 8: weir.v1.NodeStatus
+	(*Rebuild)(nil),               // 9: weir.v1.Rebuild
+	(*NodeCut)(nil),               // 10: weir.v1.NodeCut
+	(*AddNodeRequest)(nil),        // 11: weir.v1.AddNodeRequest
+	(*AddNodeResponse)(nil),       // 12: weir.v1.AddNodeResponse
+	(*RemoveNodeRequest)(nil),     // 13: weir.v1.RemoveNodeRequest
+	(*RemoveNodeResponse)(nil),    // 14: weir.v1.RemoveNodeResponse
+	(*DrainNodeRequest)(nil),      // 15: weir.v1.DrainNodeRequest
+	(*DrainNodeResponse)(nil),     // 16: weir.v1.DrainNodeResponse
+	(*RebalanceRequest)(nil),      // 17: weir.v1.RebalanceRequest
+	(*RebalanceResponse)(nil),     // 18: weir.v1.RebalanceResponse
+	(*Move)(nil),                  // 19: weir.v1.Move
+	(*VerifyClusterRequest)(nil),  // 20: weir.v1.VerifyClusterRequest
+	(*VerifyClusterResponse)(nil), // 21: weir.v1.VerifyClusterResponse
+	(*Verified)(nil),              // 22: weir.v1.Verified
+	(*Replica)(nil),               // 23: weir.v1.Replica
+	(*timestamppb.Timestamp)(nil), // 24: google.protobuf.Timestamp
 }
 var file_weir_v1_cluster_proto_depIdxs = []int32{
-	2,  // 0: weir.v1.GetStatusResponse.meta:type_name -> weir.v1.RaftLog
-	2,  // 1: weir.v1.GetStatusResponse.shard_logs:type_name -> weir.v1.RaftLog
-	21, // 2: weir.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
-	5,  // 3: weir.v1.GetStatusResponse.nodes:type_name -> weir.v1.NodeStatus
-	21, // 4: weir.v1.NodeStatus.started_at:type_name -> google.protobuf.Timestamp
-	2,  // 5: weir.v1.NodeStatus.meta:type_name -> weir.v1.RaftLog
-	2,  // 6: weir.v1.NodeStatus.shard_logs:type_name -> weir.v1.RaftLog
-	7,  // 7: weir.v1.NodeStatus.cuts:type_name -> weir.v1.NodeCut
-	6,  // 8: weir.v1.NodeStatus.rebuilds:type_name -> weir.v1.Rebuild
-	21, // 9: weir.v1.Rebuild.started_at:type_name -> google.protobuf.Timestamp
-	5,  // 10: weir.v1.AddNodeResponse.node:type_name -> weir.v1.NodeStatus
-	5,  // 11: weir.v1.RemoveNodeResponse.node:type_name -> weir.v1.NodeStatus
-	5,  // 12: weir.v1.DrainNodeResponse.node:type_name -> weir.v1.NodeStatus
-	16, // 13: weir.v1.RebalanceResponse.moves:type_name -> weir.v1.Move
-	19, // 14: weir.v1.VerifyClusterResponse.verified:type_name -> weir.v1.Verified
-	20, // 15: weir.v1.Verified.replicas:type_name -> weir.v1.Replica
-	0,  // 16: weir.v1.ClusterService.GetStatus:input_type -> weir.v1.GetStatusRequest
-	8,  // 17: weir.v1.ClusterService.AddNode:input_type -> weir.v1.AddNodeRequest
-	10, // 18: weir.v1.ClusterService.RemoveNode:input_type -> weir.v1.RemoveNodeRequest
-	12, // 19: weir.v1.ClusterService.DrainNode:input_type -> weir.v1.DrainNodeRequest
-	14, // 20: weir.v1.ClusterService.Rebalance:input_type -> weir.v1.RebalanceRequest
-	17, // 21: weir.v1.ClusterService.VerifyCluster:input_type -> weir.v1.VerifyClusterRequest
-	3,  // 22: weir.v1.ClusterService.GetVersion:input_type -> weir.v1.GetVersionRequest
-	1,  // 23: weir.v1.ClusterService.GetStatus:output_type -> weir.v1.GetStatusResponse
-	9,  // 24: weir.v1.ClusterService.AddNode:output_type -> weir.v1.AddNodeResponse
-	11, // 25: weir.v1.ClusterService.RemoveNode:output_type -> weir.v1.RemoveNodeResponse
-	13, // 26: weir.v1.ClusterService.DrainNode:output_type -> weir.v1.DrainNodeResponse
-	15, // 27: weir.v1.ClusterService.Rebalance:output_type -> weir.v1.RebalanceResponse
-	18, // 28: weir.v1.ClusterService.VerifyCluster:output_type -> weir.v1.VerifyClusterResponse
-	4,  // 29: weir.v1.ClusterService.GetVersion:output_type -> weir.v1.GetVersionResponse
-	23, // [23:30] is the sub-list for method output_type
-	16, // [16:23] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	5,  // 0: weir.v1.GetStatusResponse.meta:type_name -> weir.v1.RaftLog
+	5,  // 1: weir.v1.GetStatusResponse.shard_logs:type_name -> weir.v1.RaftLog
+	24, // 2: weir.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
+	8,  // 3: weir.v1.GetStatusResponse.nodes:type_name -> weir.v1.NodeStatus
+	4,  // 4: weir.v1.ListNodesResponse.nodes:type_name -> weir.v1.NodeAddress
+	24, // 5: weir.v1.NodeStatus.started_at:type_name -> google.protobuf.Timestamp
+	5,  // 6: weir.v1.NodeStatus.meta:type_name -> weir.v1.RaftLog
+	5,  // 7: weir.v1.NodeStatus.shard_logs:type_name -> weir.v1.RaftLog
+	10, // 8: weir.v1.NodeStatus.cuts:type_name -> weir.v1.NodeCut
+	9,  // 9: weir.v1.NodeStatus.rebuilds:type_name -> weir.v1.Rebuild
+	24, // 10: weir.v1.Rebuild.started_at:type_name -> google.protobuf.Timestamp
+	8,  // 11: weir.v1.AddNodeResponse.node:type_name -> weir.v1.NodeStatus
+	8,  // 12: weir.v1.RemoveNodeResponse.node:type_name -> weir.v1.NodeStatus
+	8,  // 13: weir.v1.DrainNodeResponse.node:type_name -> weir.v1.NodeStatus
+	19, // 14: weir.v1.RebalanceResponse.moves:type_name -> weir.v1.Move
+	22, // 15: weir.v1.VerifyClusterResponse.verified:type_name -> weir.v1.Verified
+	23, // 16: weir.v1.Verified.replicas:type_name -> weir.v1.Replica
+	0,  // 17: weir.v1.ClusterService.GetStatus:input_type -> weir.v1.GetStatusRequest
+	2,  // 18: weir.v1.ClusterService.ListNodes:input_type -> weir.v1.ListNodesRequest
+	11, // 19: weir.v1.ClusterService.AddNode:input_type -> weir.v1.AddNodeRequest
+	13, // 20: weir.v1.ClusterService.RemoveNode:input_type -> weir.v1.RemoveNodeRequest
+	15, // 21: weir.v1.ClusterService.DrainNode:input_type -> weir.v1.DrainNodeRequest
+	17, // 22: weir.v1.ClusterService.Rebalance:input_type -> weir.v1.RebalanceRequest
+	20, // 23: weir.v1.ClusterService.VerifyCluster:input_type -> weir.v1.VerifyClusterRequest
+	6,  // 24: weir.v1.ClusterService.GetVersion:input_type -> weir.v1.GetVersionRequest
+	1,  // 25: weir.v1.ClusterService.GetStatus:output_type -> weir.v1.GetStatusResponse
+	3,  // 26: weir.v1.ClusterService.ListNodes:output_type -> weir.v1.ListNodesResponse
+	12, // 27: weir.v1.ClusterService.AddNode:output_type -> weir.v1.AddNodeResponse
+	14, // 28: weir.v1.ClusterService.RemoveNode:output_type -> weir.v1.RemoveNodeResponse
+	16, // 29: weir.v1.ClusterService.DrainNode:output_type -> weir.v1.DrainNodeResponse
+	18, // 30: weir.v1.ClusterService.Rebalance:output_type -> weir.v1.RebalanceResponse
+	21, // 31: weir.v1.ClusterService.VerifyCluster:output_type -> weir.v1.VerifyClusterResponse
+	7,  // 32: weir.v1.ClusterService.GetVersion:output_type -> weir.v1.GetVersionResponse
+	25, // [25:33] is the sub-list for method output_type
+	17, // [17:25] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_weir_v1_cluster_proto_init() }
@@ -1557,7 +1744,7 @@ func file_weir_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_v1_cluster_proto_rawDesc), len(file_weir_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   21,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

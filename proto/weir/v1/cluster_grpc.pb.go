@@ -20,6 +20,7 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	ClusterService_GetStatus_FullMethodName     = "/weir.v1.ClusterService/GetStatus"
+	ClusterService_ListNodes_FullMethodName     = "/weir.v1.ClusterService/ListNodes"
 	ClusterService_AddNode_FullMethodName       = "/weir.v1.ClusterService/AddNode"
 	ClusterService_RemoveNode_FullMethodName    = "/weir.v1.ClusterService/RemoveNode"
 	ClusterService_DrainNode_FullMethodName     = "/weir.v1.ClusterService/DrainNode"
@@ -36,6 +37,9 @@ const (
 type ClusterServiceClient interface {
 	// GetStatus shows the group, its logs, and this node's share.
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*GetStatusResponse, error)
+	// ListNodes says where the nodes of the group are, as this node knows. It asks no other node, so that clients can ask often,
+	// and a node that is cut off answers too.
+	ListNodes(ctx context.Context, in *ListNodesRequest, opts ...grpc.CallOption) (*ListNodesResponse, error)
 	// AddNode takes the node that listens for peers at an address into the group: one that was started with --join and an empty
 	// data directory. It returns at once; GetStatus shows the node joining. NODE_CONFLICT while another joins or leaves.
 	AddNode(ctx context.Context, in *AddNodeRequest, opts ...grpc.CallOption) (*AddNodeResponse, error)
@@ -64,6 +68,16 @@ func (c *clusterServiceClient) GetStatus(ctx context.Context, in *GetStatusReque
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetStatusResponse)
 	err := c.cc.Invoke(ctx, ClusterService_GetStatus_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clusterServiceClient) ListNodes(ctx context.Context, in *ListNodesRequest, opts ...grpc.CallOption) (*ListNodesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListNodesResponse)
+	err := c.cc.Invoke(ctx, ClusterService_ListNodes_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -138,6 +152,9 @@ func (c *clusterServiceClient) GetVersion(ctx context.Context, in *GetVersionReq
 type ClusterServiceServer interface {
 	// GetStatus shows the group, its logs, and this node's share.
 	GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error)
+	// ListNodes says where the nodes of the group are, as this node knows. It asks no other node, so that clients can ask often,
+	// and a node that is cut off answers too.
+	ListNodes(context.Context, *ListNodesRequest) (*ListNodesResponse, error)
 	// AddNode takes the node that listens for peers at an address into the group: one that was started with --join and an empty
 	// data directory. It returns at once; GetStatus shows the node joining. NODE_CONFLICT while another joins or leaves.
 	AddNode(context.Context, *AddNodeRequest) (*AddNodeResponse, error)
@@ -164,6 +181,9 @@ type UnimplementedClusterServiceServer struct{}
 
 func (UnimplementedClusterServiceServer) GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetStatus not implemented")
+}
+func (UnimplementedClusterServiceServer) ListNodes(context.Context, *ListNodesRequest) (*ListNodesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListNodes not implemented")
 }
 func (UnimplementedClusterServiceServer) AddNode(context.Context, *AddNodeRequest) (*AddNodeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method AddNode not implemented")
@@ -218,6 +238,24 @@ func _ClusterService_GetStatus_Handler(srv interface{}, ctx context.Context, dec
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(ClusterServiceServer).GetStatus(ctx, req.(*GetStatusRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ClusterService_ListNodes_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListNodesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServiceServer).ListNodes(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ClusterService_ListNodes_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServiceServer).ListNodes(ctx, req.(*ListNodesRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -340,6 +378,10 @@ var ClusterService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetStatus",
 			Handler:    _ClusterService_GetStatus_Handler,
+		},
+		{
+			MethodName: "ListNodes",
+			Handler:    _ClusterService_ListNodes_Handler,
 		},
 		{
 			MethodName: "AddNode",

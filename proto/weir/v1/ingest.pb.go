@@ -1219,6 +1219,103 @@ func (*DeleteStreamResponse) Descriptor() ([]byte, []int) {
 	return file_weir_v1_ingest_proto_rawDescGZIP(), []int{18}
 }
 
+type SetStreamOptionsRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Stream string                 `protobuf:"bytes,1,opt,name=stream,proto3" json:"stream,omitempty"`
+	// As in WITH (…).
+	Options       map[string]string `protobuf:"bytes,2,rep,name=options,proto3" json:"options,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetStreamOptionsRequest) Reset() {
+	*x = SetStreamOptionsRequest{}
+	mi := &file_weir_v1_ingest_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetStreamOptionsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetStreamOptionsRequest) ProtoMessage() {}
+
+func (x *SetStreamOptionsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_ingest_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetStreamOptionsRequest.ProtoReflect.Descriptor instead.
+func (*SetStreamOptionsRequest) Descriptor() ([]byte, []int) {
+	return file_weir_v1_ingest_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *SetStreamOptionsRequest) GetStream() string {
+	if x != nil {
+		return x.Stream
+	}
+	return ""
+}
+
+func (x *SetStreamOptionsRequest) GetOptions() map[string]string {
+	if x != nil {
+		return x.Options
+	}
+	return nil
+}
+
+type SetStreamOptionsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Stream        *Stream                `protobuf:"bytes,1,opt,name=stream,proto3" json:"stream,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetStreamOptionsResponse) Reset() {
+	*x = SetStreamOptionsResponse{}
+	mi := &file_weir_v1_ingest_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetStreamOptionsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetStreamOptionsResponse) ProtoMessage() {}
+
+func (x *SetStreamOptionsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_ingest_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetStreamOptionsResponse.ProtoReflect.Descriptor instead.
+func (*SetStreamOptionsResponse) Descriptor() ([]byte, []int) {
+	return file_weir_v1_ingest_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *SetStreamOptionsResponse) GetStream() *Stream {
+	if x != nil {
+		return x.Stream
+	}
+	return nil
+}
+
 type SealStreamRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Stream        string                 `protobuf:"bytes,1,opt,name=stream,proto3" json:"stream,omitempty"`
@@ -1228,7 +1325,7 @@ type SealStreamRequest struct {
 
 func (x *SealStreamRequest) Reset() {
 	*x = SealStreamRequest{}
-	mi := &file_weir_v1_ingest_proto_msgTypes[19]
+	mi := &file_weir_v1_ingest_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1240,7 +1337,7 @@ func (x *SealStreamRequest) String() string {
 func (*SealStreamRequest) ProtoMessage() {}
 
 func (x *SealStreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_ingest_proto_msgTypes[19]
+	mi := &file_weir_v1_ingest_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1253,7 +1350,7 @@ func (x *SealStreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SealStreamRequest.ProtoReflect.Descriptor instead.
 func (*SealStreamRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_ingest_proto_rawDescGZIP(), []int{19}
+	return file_weir_v1_ingest_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SealStreamRequest) GetStream() string {
@@ -1272,7 +1369,7 @@ type SealStreamResponse struct {
 
 func (x *SealStreamResponse) Reset() {
 	*x = SealStreamResponse{}
-	mi := &file_weir_v1_ingest_proto_msgTypes[20]
+	mi := &file_weir_v1_ingest_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1284,7 +1381,7 @@ func (x *SealStreamResponse) String() string {
 func (*SealStreamResponse) ProtoMessage() {}
 
 func (x *SealStreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_ingest_proto_msgTypes[20]
+	mi := &file_weir_v1_ingest_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1297,7 +1394,7 @@ func (x *SealStreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SealStreamResponse.ProtoReflect.Descriptor instead.
 func (*SealStreamResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_ingest_proto_rawDescGZIP(), []int{20}
+	return file_weir_v1_ingest_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SealStreamResponse) GetStream() *Stream {
@@ -1324,7 +1421,7 @@ type ReadStreamRequest struct {
 
 func (x *ReadStreamRequest) Reset() {
 	*x = ReadStreamRequest{}
-	mi := &file_weir_v1_ingest_proto_msgTypes[21]
+	mi := &file_weir_v1_ingest_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1336,7 +1433,7 @@ func (x *ReadStreamRequest) String() string {
 func (*ReadStreamRequest) ProtoMessage() {}
 
 func (x *ReadStreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_ingest_proto_msgTypes[21]
+	mi := &file_weir_v1_ingest_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1349,7 +1446,7 @@ func (x *ReadStreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadStreamRequest.ProtoReflect.Descriptor instead.
 func (*ReadStreamRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_ingest_proto_rawDescGZIP(), []int{21}
+	return file_weir_v1_ingest_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReadStreamRequest) GetStream() string {
@@ -1401,7 +1498,7 @@ type ReadStreamResponse struct {
 
 func (x *ReadStreamResponse) Reset() {
 	*x = ReadStreamResponse{}
-	mi := &file_weir_v1_ingest_proto_msgTypes[22]
+	mi := &file_weir_v1_ingest_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1413,7 +1510,7 @@ func (x *ReadStreamResponse) String() string {
 func (*ReadStreamResponse) ProtoMessage() {}
 
 func (x *ReadStreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_ingest_proto_msgTypes[22]
+	mi := &file_weir_v1_ingest_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1426,7 +1523,7 @@ func (x *ReadStreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadStreamResponse.ProtoReflect.Descriptor instead.
 func (*ReadStreamResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_ingest_proto_rawDescGZIP(), []int{22}
+	return file_weir_v1_ingest_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ReadStreamResponse) GetRows() []*StreamRow {
@@ -1463,7 +1560,7 @@ type StreamRow struct {
 
 func (x *StreamRow) Reset() {
 	*x = StreamRow{}
-	mi := &file_weir_v1_ingest_proto_msgTypes[23]
+	mi := &file_weir_v1_ingest_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1475,7 +1572,7 @@ func (x *StreamRow) String() string {
 func (*StreamRow) ProtoMessage() {}
 
 func (x *StreamRow) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_ingest_proto_msgTypes[23]
+	mi := &file_weir_v1_ingest_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1488,7 +1585,7 @@ func (x *StreamRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamRow.ProtoReflect.Descriptor instead.
 func (*StreamRow) Descriptor() ([]byte, []int) {
-	return file_weir_v1_ingest_proto_rawDescGZIP(), []int{23}
+	return file_weir_v1_ingest_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *StreamRow) GetShard() uint32 {
@@ -1612,7 +1709,15 @@ const file_weir_v1_ingest_proto_rawDesc = "" +
 	"\x05bytes\x18\x04 \x01(\x04R\x05bytes\"-\n" +
 	"\x13DeleteStreamRequest\x12\x16\n" +
 	"\x06stream\x18\x01 \x01(\tR\x06stream\"\x16\n" +
-	"\x14DeleteStreamResponse\"+\n" +
+	"\x14DeleteStreamResponse\"\xb6\x01\n" +
+	"\x17SetStreamOptionsRequest\x12\x16\n" +
+	"\x06stream\x18\x01 \x01(\tR\x06stream\x12G\n" +
+	"\aoptions\x18\x02 \x03(\v2-.weir.v1.SetStreamOptionsRequest.OptionsEntryR\aoptions\x1a:\n" +
+	"\fOptionsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"C\n" +
+	"\x18SetStreamOptionsResponse\x12'\n" +
+	"\x06stream\x18\x01 \x01(\v2\x0f.weir.v1.StreamR\x06stream\"+\n" +
 	"\x11SealStreamRequest\x12\x16\n" +
 	"\x06stream\x18\x01 \x01(\tR\x06stream\"=\n" +
 	"\x12SealStreamResponse\x12'\n" +
@@ -1632,14 +1737,15 @@ const file_weir_v1_ingest_proto_rawDesc = "" +
 	"\x06offset\x18\x02 \x01(\x04R\x06offset\x12;\n" +
 	"\vappend_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"appendTime\x12\x10\n" +
-	"\x03row\x18\x04 \x01(\fR\x03row2\x81\a\n" +
+	"\x03row\x18\x04 \x01(\fR\x03row2\x87\b\n" +
 	"\rIngestService\x12\x81\x01\n" +
 	"\x06Append\x12\x16.weir.v1.AppendRequest\x1a\x17.weir.v1.AppendResponse\"F\x82\xd3\xe4\x93\x02@:\x01*Z\x1e:\x01*\"\x19/v1/streams/{stream}/rows\"\x1b/v1/streams/{stream}:append\x12O\n" +
 	"\fAppendStream\x12\x1c.weir.v1.AppendStreamRequest\x1a\x1d.weir.v1.AppendStreamResponse(\x010\x01\x12\x86\x01\n" +
 	"\fOpenProducer\x12\x1c.weir.v1.OpenProducerRequest\x1a\x1d.weir.v1.OpenProducerResponse\"9\x82\xd3\xe4\x93\x023:\x01*\"./v1/streams/{stream}/producers/{producer}:open\x12]\n" +
 	"\vListStreams\x12\x1b.weir.v1.ListStreamsRequest\x1a\x1c.weir.v1.ListStreamsResponse\"\x13\x82\xd3\xe4\x93\x02\r\x12\v/v1/streams\x12o\n" +
 	"\x0eDescribeStream\x12\x1e.weir.v1.DescribeStreamRequest\x1a\x1f.weir.v1.DescribeStreamResponse\"\x1c\x82\xd3\xe4\x93\x02\x16\x12\x14/v1/streams/{stream}\x12i\n" +
-	"\fDeleteStream\x12\x1c.weir.v1.DeleteStreamRequest\x1a\x1d.weir.v1.DeleteStreamResponse\"\x1c\x82\xd3\xe4\x93\x02\x16*\x14/v1/streams/{stream}\x12k\n" +
+	"\fDeleteStream\x12\x1c.weir.v1.DeleteStreamRequest\x1a\x1d.weir.v1.DeleteStreamResponse\"\x1c\x82\xd3\xe4\x93\x02\x16*\x14/v1/streams/{stream}\x12\x83\x01\n" +
+	"\x10SetStreamOptions\x12 .weir.v1.SetStreamOptionsRequest\x1a!.weir.v1.SetStreamOptionsResponse\"*\x82\xd3\xe4\x93\x02$:\x01*\"\x1f/v1/streams/{stream}:setOptions\x12k\n" +
 	"\n" +
 	"SealStream\x12\x1a.weir.v1.SealStreamRequest\x1a\x1b.weir.v1.SealStreamResponse\"$\x82\xd3\xe4\x93\x02\x1e:\x01*\"\x19/v1/streams/{stream}:seal\x12j\n" +
 	"\n" +
@@ -1657,85 +1763,92 @@ func file_weir_v1_ingest_proto_rawDescGZIP() []byte {
 	return file_weir_v1_ingest_proto_rawDescData
 }
 
-var file_weir_v1_ingest_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_weir_v1_ingest_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_weir_v1_ingest_proto_goTypes = []any{
-	(*ProducerSession)(nil),        // 0: weir.v1.ProducerSession
-	(*ShardRows)(nil),              // 1: weir.v1.ShardRows
-	(*AppendRequest)(nil),          // 2: weir.v1.AppendRequest
-	(*AppendResponse)(nil),         // 3: weir.v1.AppendResponse
-	(*ShardAppended)(nil),          // 4: weir.v1.ShardAppended
-	(*AppendStreamRequest)(nil),    // 5: weir.v1.AppendStreamRequest
-	(*AppendStreamResponse)(nil),   // 6: weir.v1.AppendStreamResponse
-	(*OpenProducerRequest)(nil),    // 7: weir.v1.OpenProducerRequest
-	(*OpenProducerResponse)(nil),   // 8: weir.v1.OpenProducerResponse
-	(*ShardSeq)(nil),               // 9: weir.v1.ShardSeq
-	(*Stream)(nil),                 // 10: weir.v1.Stream
-	(*ListStreamsRequest)(nil),     // 11: weir.v1.ListStreamsRequest
-	(*ListStreamsResponse)(nil),    // 12: weir.v1.ListStreamsResponse
-	(*DescribeStreamRequest)(nil),  // 13: weir.v1.DescribeStreamRequest
-	(*DescribeStreamResponse)(nil), // 14: weir.v1.DescribeStreamResponse
-	(*StreamShard)(nil),            // 15: weir.v1.StreamShard
-	(*StreamHolder)(nil),           // 16: weir.v1.StreamHolder
-	(*DeleteStreamRequest)(nil),    // 17: weir.v1.DeleteStreamRequest
-	(*DeleteStreamResponse)(nil),   // 18: weir.v1.DeleteStreamResponse
-	(*SealStreamRequest)(nil),      // 19: weir.v1.SealStreamRequest
-	(*SealStreamResponse)(nil),     // 20: weir.v1.SealStreamResponse
-	(*ReadStreamRequest)(nil),      // 21: weir.v1.ReadStreamRequest
-	(*ReadStreamResponse)(nil),     // 22: weir.v1.ReadStreamResponse
-	(*StreamRow)(nil),              // 23: weir.v1.StreamRow
-	nil,                            // 24: weir.v1.Stream.OptionsEntry
-	(*ColumnBatch)(nil),            // 25: weir.v1.ColumnBatch
-	(*timestamppb.Timestamp)(nil),  // 26: google.protobuf.Timestamp
-	(*Column)(nil),                 // 27: weir.v1.Column
-	(PipelineState)(0),             // 28: weir.v1.PipelineState
-	(Numbers)(0),                   // 29: weir.v1.Numbers
-	(*Position)(nil),               // 30: weir.v1.Position
+	(*ProducerSession)(nil),          // 0: weir.v1.ProducerSession
+	(*ShardRows)(nil),                // 1: weir.v1.ShardRows
+	(*AppendRequest)(nil),            // 2: weir.v1.AppendRequest
+	(*AppendResponse)(nil),           // 3: weir.v1.AppendResponse
+	(*ShardAppended)(nil),            // 4: weir.v1.ShardAppended
+	(*AppendStreamRequest)(nil),      // 5: weir.v1.AppendStreamRequest
+	(*AppendStreamResponse)(nil),     // 6: weir.v1.AppendStreamResponse
+	(*OpenProducerRequest)(nil),      // 7: weir.v1.OpenProducerRequest
+	(*OpenProducerResponse)(nil),     // 8: weir.v1.OpenProducerResponse
+	(*ShardSeq)(nil),                 // 9: weir.v1.ShardSeq
+	(*Stream)(nil),                   // 10: weir.v1.Stream
+	(*ListStreamsRequest)(nil),       // 11: weir.v1.ListStreamsRequest
+	(*ListStreamsResponse)(nil),      // 12: weir.v1.ListStreamsResponse
+	(*DescribeStreamRequest)(nil),    // 13: weir.v1.DescribeStreamRequest
+	(*DescribeStreamResponse)(nil),   // 14: weir.v1.DescribeStreamResponse
+	(*StreamShard)(nil),              // 15: weir.v1.StreamShard
+	(*StreamHolder)(nil),             // 16: weir.v1.StreamHolder
+	(*DeleteStreamRequest)(nil),      // 17: weir.v1.DeleteStreamRequest
+	(*DeleteStreamResponse)(nil),     // 18: weir.v1.DeleteStreamResponse
+	(*SetStreamOptionsRequest)(nil),  // 19: weir.v1.SetStreamOptionsRequest
+	(*SetStreamOptionsResponse)(nil), // 20: weir.v1.SetStreamOptionsResponse
+	(*SealStreamRequest)(nil),        // 21: weir.v1.SealStreamRequest
+	(*SealStreamResponse)(nil),       // 22: weir.v1.SealStreamResponse
+	(*ReadStreamRequest)(nil),        // 23: weir.v1.ReadStreamRequest
+	(*ReadStreamResponse)(nil),       // 24: weir.v1.ReadStreamResponse
+	(*StreamRow)(nil),                // 25: weir.v1.StreamRow
+	nil,                              // 26: weir.v1.Stream.OptionsEntry
+	nil,                              // 27: weir.v1.SetStreamOptionsRequest.OptionsEntry
+	(*ColumnBatch)(nil),              // 28: weir.v1.ColumnBatch
+	(*timestamppb.Timestamp)(nil),    // 29: google.protobuf.Timestamp
+	(*Column)(nil),                   // 30: weir.v1.Column
+	(PipelineState)(0),               // 31: weir.v1.PipelineState
+	(Numbers)(0),                     // 32: weir.v1.Numbers
+	(*Position)(nil),                 // 33: weir.v1.Position
 }
 var file_weir_v1_ingest_proto_depIdxs = []int32{
-	25, // 0: weir.v1.ShardRows.batch:type_name -> weir.v1.ColumnBatch
+	28, // 0: weir.v1.ShardRows.batch:type_name -> weir.v1.ColumnBatch
 	0,  // 1: weir.v1.AppendRequest.producer:type_name -> weir.v1.ProducerSession
 	1,  // 2: weir.v1.AppendRequest.shards:type_name -> weir.v1.ShardRows
-	25, // 3: weir.v1.AppendRequest.batch:type_name -> weir.v1.ColumnBatch
+	28, // 3: weir.v1.AppendRequest.batch:type_name -> weir.v1.ColumnBatch
 	4,  // 4: weir.v1.AppendResponse.shards:type_name -> weir.v1.ShardAppended
-	26, // 5: weir.v1.ShardAppended.append_time:type_name -> google.protobuf.Timestamp
+	29, // 5: weir.v1.ShardAppended.append_time:type_name -> google.protobuf.Timestamp
 	2,  // 6: weir.v1.AppendStreamRequest.append:type_name -> weir.v1.AppendRequest
 	3,  // 7: weir.v1.AppendStreamResponse.appended:type_name -> weir.v1.AppendResponse
 	9,  // 8: weir.v1.OpenProducerResponse.last_seqs:type_name -> weir.v1.ShardSeq
 	10, // 9: weir.v1.OpenProducerResponse.stream:type_name -> weir.v1.Stream
-	27, // 10: weir.v1.Stream.columns:type_name -> weir.v1.Column
-	24, // 11: weir.v1.Stream.options:type_name -> weir.v1.Stream.OptionsEntry
-	26, // 12: weir.v1.Stream.created_at:type_name -> google.protobuf.Timestamp
+	30, // 10: weir.v1.Stream.columns:type_name -> weir.v1.Column
+	26, // 11: weir.v1.Stream.options:type_name -> weir.v1.Stream.OptionsEntry
+	29, // 12: weir.v1.Stream.created_at:type_name -> google.protobuf.Timestamp
 	10, // 13: weir.v1.ListStreamsResponse.streams:type_name -> weir.v1.Stream
 	10, // 14: weir.v1.DescribeStreamResponse.stream:type_name -> weir.v1.Stream
 	15, // 15: weir.v1.DescribeStreamResponse.shards:type_name -> weir.v1.StreamShard
 	16, // 16: weir.v1.DescribeStreamResponse.holders:type_name -> weir.v1.StreamHolder
-	28, // 17: weir.v1.StreamHolder.state:type_name -> weir.v1.PipelineState
-	10, // 18: weir.v1.SealStreamResponse.stream:type_name -> weir.v1.Stream
-	29, // 19: weir.v1.ReadStreamRequest.numbers:type_name -> weir.v1.Numbers
-	23, // 20: weir.v1.ReadStreamResponse.rows:type_name -> weir.v1.StreamRow
-	30, // 21: weir.v1.ReadStreamResponse.positions:type_name -> weir.v1.Position
-	26, // 22: weir.v1.StreamRow.append_time:type_name -> google.protobuf.Timestamp
-	2,  // 23: weir.v1.IngestService.Append:input_type -> weir.v1.AppendRequest
-	5,  // 24: weir.v1.IngestService.AppendStream:input_type -> weir.v1.AppendStreamRequest
-	7,  // 25: weir.v1.IngestService.OpenProducer:input_type -> weir.v1.OpenProducerRequest
-	11, // 26: weir.v1.IngestService.ListStreams:input_type -> weir.v1.ListStreamsRequest
-	13, // 27: weir.v1.IngestService.DescribeStream:input_type -> weir.v1.DescribeStreamRequest
-	17, // 28: weir.v1.IngestService.DeleteStream:input_type -> weir.v1.DeleteStreamRequest
-	19, // 29: weir.v1.IngestService.SealStream:input_type -> weir.v1.SealStreamRequest
-	21, // 30: weir.v1.IngestService.ReadStream:input_type -> weir.v1.ReadStreamRequest
-	3,  // 31: weir.v1.IngestService.Append:output_type -> weir.v1.AppendResponse
-	6,  // 32: weir.v1.IngestService.AppendStream:output_type -> weir.v1.AppendStreamResponse
-	8,  // 33: weir.v1.IngestService.OpenProducer:output_type -> weir.v1.OpenProducerResponse
-	12, // 34: weir.v1.IngestService.ListStreams:output_type -> weir.v1.ListStreamsResponse
-	14, // 35: weir.v1.IngestService.DescribeStream:output_type -> weir.v1.DescribeStreamResponse
-	18, // 36: weir.v1.IngestService.DeleteStream:output_type -> weir.v1.DeleteStreamResponse
-	20, // 37: weir.v1.IngestService.SealStream:output_type -> weir.v1.SealStreamResponse
-	22, // 38: weir.v1.IngestService.ReadStream:output_type -> weir.v1.ReadStreamResponse
-	31, // [31:39] is the sub-list for method output_type
-	23, // [23:31] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	31, // 17: weir.v1.StreamHolder.state:type_name -> weir.v1.PipelineState
+	27, // 18: weir.v1.SetStreamOptionsRequest.options:type_name -> weir.v1.SetStreamOptionsRequest.OptionsEntry
+	10, // 19: weir.v1.SetStreamOptionsResponse.stream:type_name -> weir.v1.Stream
+	10, // 20: weir.v1.SealStreamResponse.stream:type_name -> weir.v1.Stream
+	32, // 21: weir.v1.ReadStreamRequest.numbers:type_name -> weir.v1.Numbers
+	25, // 22: weir.v1.ReadStreamResponse.rows:type_name -> weir.v1.StreamRow
+	33, // 23: weir.v1.ReadStreamResponse.positions:type_name -> weir.v1.Position
+	29, // 24: weir.v1.StreamRow.append_time:type_name -> google.protobuf.Timestamp
+	2,  // 25: weir.v1.IngestService.Append:input_type -> weir.v1.AppendRequest
+	5,  // 26: weir.v1.IngestService.AppendStream:input_type -> weir.v1.AppendStreamRequest
+	7,  // 27: weir.v1.IngestService.OpenProducer:input_type -> weir.v1.OpenProducerRequest
+	11, // 28: weir.v1.IngestService.ListStreams:input_type -> weir.v1.ListStreamsRequest
+	13, // 29: weir.v1.IngestService.DescribeStream:input_type -> weir.v1.DescribeStreamRequest
+	17, // 30: weir.v1.IngestService.DeleteStream:input_type -> weir.v1.DeleteStreamRequest
+	19, // 31: weir.v1.IngestService.SetStreamOptions:input_type -> weir.v1.SetStreamOptionsRequest
+	21, // 32: weir.v1.IngestService.SealStream:input_type -> weir.v1.SealStreamRequest
+	23, // 33: weir.v1.IngestService.ReadStream:input_type -> weir.v1.ReadStreamRequest
+	3,  // 34: weir.v1.IngestService.Append:output_type -> weir.v1.AppendResponse
+	6,  // 35: weir.v1.IngestService.AppendStream:output_type -> weir.v1.AppendStreamResponse
+	8,  // 36: weir.v1.IngestService.OpenProducer:output_type -> weir.v1.OpenProducerResponse
+	12, // 37: weir.v1.IngestService.ListStreams:output_type -> weir.v1.ListStreamsResponse
+	14, // 38: weir.v1.IngestService.DescribeStream:output_type -> weir.v1.DescribeStreamResponse
+	18, // 39: weir.v1.IngestService.DeleteStream:output_type -> weir.v1.DeleteStreamResponse
+	20, // 40: weir.v1.IngestService.SetStreamOptions:output_type -> weir.v1.SetStreamOptionsResponse
+	22, // 41: weir.v1.IngestService.SealStream:output_type -> weir.v1.SealStreamResponse
+	24, // 42: weir.v1.IngestService.ReadStream:output_type -> weir.v1.ReadStreamResponse
+	34, // [34:43] is the sub-list for method output_type
+	25, // [25:34] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_weir_v1_ingest_proto_init() }
@@ -1750,7 +1863,7 @@ func file_weir_v1_ingest_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_v1_ingest_proto_rawDesc), len(file_weir_v1_ingest_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   25,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,14 +19,15 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	IngestService_Append_FullMethodName         = "/weir.v1.IngestService/Append"
-	IngestService_AppendStream_FullMethodName   = "/weir.v1.IngestService/AppendStream"
-	IngestService_OpenProducer_FullMethodName   = "/weir.v1.IngestService/OpenProducer"
-	IngestService_ListStreams_FullMethodName    = "/weir.v1.IngestService/ListStreams"
-	IngestService_DescribeStream_FullMethodName = "/weir.v1.IngestService/DescribeStream"
-	IngestService_DeleteStream_FullMethodName   = "/weir.v1.IngestService/DeleteStream"
-	IngestService_SealStream_FullMethodName     = "/weir.v1.IngestService/SealStream"
-	IngestService_ReadStream_FullMethodName     = "/weir.v1.IngestService/ReadStream"
+	IngestService_Append_FullMethodName           = "/weir.v1.IngestService/Append"
+	IngestService_AppendStream_FullMethodName     = "/weir.v1.IngestService/AppendStream"
+	IngestService_OpenProducer_FullMethodName     = "/weir.v1.IngestService/OpenProducer"
+	IngestService_ListStreams_FullMethodName      = "/weir.v1.IngestService/ListStreams"
+	IngestService_DescribeStream_FullMethodName   = "/weir.v1.IngestService/DescribeStream"
+	IngestService_DeleteStream_FullMethodName     = "/weir.v1.IngestService/DeleteStream"
+	IngestService_SetStreamOptions_FullMethodName = "/weir.v1.IngestService/SetStreamOptions"
+	IngestService_SealStream_FullMethodName       = "/weir.v1.IngestService/SealStream"
+	IngestService_ReadStream_FullMethodName       = "/weir.v1.IngestService/ReadStream"
 )
 
 // IngestServiceClient is the client API for IngestService service.
@@ -52,6 +53,8 @@ type IngestServiceClient interface {
 	DescribeStream(ctx context.Context, in *DescribeStreamRequest, opts ...grpc.CallOption) (*DescribeStreamResponse, error)
 	// DeleteStream drops a stream and its rows. Refused with STREAM_IN_USE while pipelines read it.
 	DeleteStream(ctx context.Context, in *DeleteStreamRequest, opts ...grpc.CallOption) (*DeleteStreamResponse, error)
+	// SetStreamOptions changes options of a stream: retention, max_bytes and retention.grace. The others stay as they are.
+	SetStreamOptions(ctx context.Context, in *SetStreamOptionsRequest, opts ...grpc.CallOption) (*SetStreamOptionsResponse, error)
 	// SealStream ends a stream: it takes no more rows.
 	SealStream(ctx context.Context, in *SealStreamRequest, opts ...grpc.CallOption) (*SealStreamResponse, error)
 	// ReadStream shows the acknowledged rows of a stream, per shard in order of offset. HTTP answers with one JSON object
@@ -130,6 +133,16 @@ func (c *ingestServiceClient) DeleteStream(ctx context.Context, in *DeleteStream
 	return out, nil
 }
 
+func (c *ingestServiceClient) SetStreamOptions(ctx context.Context, in *SetStreamOptionsRequest, opts ...grpc.CallOption) (*SetStreamOptionsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetStreamOptionsResponse)
+	err := c.cc.Invoke(ctx, IngestService_SetStreamOptions_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *ingestServiceClient) SealStream(ctx context.Context, in *SealStreamRequest, opts ...grpc.CallOption) (*SealStreamResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(SealStreamResponse)
@@ -182,6 +195,8 @@ type IngestServiceServer interface {
 	DescribeStream(context.Context, *DescribeStreamRequest) (*DescribeStreamResponse, error)
 	// DeleteStream drops a stream and its rows. Refused with STREAM_IN_USE while pipelines read it.
 	DeleteStream(context.Context, *DeleteStreamRequest) (*DeleteStreamResponse, error)
+	// SetStreamOptions changes options of a stream: retention, max_bytes and retention.grace. The others stay as they are.
+	SetStreamOptions(context.Context, *SetStreamOptionsRequest) (*SetStreamOptionsResponse, error)
 	// SealStream ends a stream: it takes no more rows.
 	SealStream(context.Context, *SealStreamRequest) (*SealStreamResponse, error)
 	// ReadStream shows the acknowledged rows of a stream, per shard in order of offset. HTTP answers with one JSON object
@@ -214,6 +229,9 @@ func (UnimplementedIngestServiceServer) DescribeStream(context.Context, *Describ
 }
 func (UnimplementedIngestServiceServer) DeleteStream(context.Context, *DeleteStreamRequest) (*DeleteStreamResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteStream not implemented")
+}
+func (UnimplementedIngestServiceServer) SetStreamOptions(context.Context, *SetStreamOptionsRequest) (*SetStreamOptionsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetStreamOptions not implemented")
 }
 func (UnimplementedIngestServiceServer) SealStream(context.Context, *SealStreamRequest) (*SealStreamResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SealStream not implemented")
@@ -339,6 +357,24 @@ func _IngestService_DeleteStream_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
+func _IngestService_SetStreamOptions_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetStreamOptionsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(IngestServiceServer).SetStreamOptions(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: IngestService_SetStreamOptions_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(IngestServiceServer).SetStreamOptions(ctx, req.(*SetStreamOptionsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _IngestService_SealStream_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(SealStreamRequest)
 	if err := dec(in); err != nil {
@@ -394,6 +430,10 @@ var IngestService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DeleteStream",
 			Handler:    _IngestService_DeleteStream_Handler,
+		},
+		{
+			MethodName: "SetStreamOptions",
+			Handler:    _IngestService_SetStreamOptions_Handler,
 		},
 		{
 			MethodName: "SealStream",
