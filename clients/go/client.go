@@ -11,8 +11,6 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/resolver"
-	"google.golang.org/grpc/resolver/manual"
 
 	"github.com/weirdb/weir/internal/wire"
 	weirv1 "github.com/weirdb/weir/proto/weir/v1"
@@ -26,8 +24,9 @@ const DefaultRetryFor = 10 * time.Second
 
 // The connection's parameters.
 const (
-	// Twice what the server allows as the least time between pings: pinging too often ends the connection.
-	pingAfter, pingTimeout = 20 * time.Second, 10 * time.Second
+	// Twice what the server allows as the least time between pings: pinging too often ends the connection. A node that has
+	// vanished from the network is found out after the sum.
+	pingAfter, pingTimeout = 10 * time.Second, 5 * time.Second
 	// Answers are pages of at most 10,000 rows, whose size the server bounds.
 	maxMessageBytes = 64 << 20
 	// A first retry soon, because servers restart in a moment; not more than every two seconds.
@@ -36,8 +35,11 @@ const (
 
 // Config configures a Client. The zero value of a field means its default.
 type Config struct {
-	// Addrs are the gRPC addresses (host:port) of one node group. They are tried in order. Default DefaultAddr.
+	// Addrs are gRPC addresses (host:port) of nodes of one group; one is enough. They are tried in order. Default DefaultAddr.
 	Addrs []string
+	// NoDiscovery keeps the client to Addrs. Otherwise it asks the group where its other nodes are, and uses these too when one
+	// fails: at the addresses that they advertise, and only when who answers there is of the same group.
+	NoDiscovery bool
 	// RetryFor bounds how long a call is made again that failed for want of a server. Default DefaultRetryFor; negative
 	// means that no call is made twice.
 	RetryFor time.Duration
@@ -68,8 +70,8 @@ func (c *Config) Validate() error {
 
 // Client is a connection to a node group. It is safe for concurrent use.
 type Client struct {
-	cfg  Config
-	conn *grpc.ClientConn
+	cfg   Config
+	nodes *nodes
 
 	ingest    weirv1.IngestServiceClient
 	query     weirv1.QueryServiceClient
@@ -100,14 +102,7 @@ func Open(cfg Config) (*Client, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	nodes := manual.NewBuilderWithScheme("weir")
-	var state resolver.State
-	for _, a := range cfg.Addrs {
-		state.Addresses = append(state.Addresses, resolver.Address{Addr: a})
-	}
-	nodes.InitialState(state)
 	opts := []grpc.DialOption{
-		grpc.WithResolvers(nodes),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithNoProxy(), // a database is not reached through a proxy of the web
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingAfter, Timeout: pingTimeout, PermitWithoutStream: true}),
@@ -118,12 +113,9 @@ func Open(cfg Config) (*Client, error) {
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageBytes), grpc.MaxCallSendMsgSize(wire.MaxJSONBytes+1<<20)),
 		grpc.WithDisableServiceConfig(),
 	}
-	conn, err := grpc.NewClient("weir:///"+strings.Join(cfg.Addrs, ","), append(opts, cfg.DialOptions...)...)
-	if err != nil {
-		return nil, err
-	}
+	conn := newNodes(cfg.Addrs, !cfg.NoDiscovery, append(opts, cfg.DialOptions...))
 	return &Client{
-		cfg: cfg, conn: conn, ingest: weirv1.NewIngestServiceClient(conn), query: weirv1.NewQueryServiceClient(conn),
+		cfg: cfg, nodes: conn, ingest: weirv1.NewIngestServiceClient(conn), query: weirv1.NewQueryServiceClient(conn),
 		pipelines: weirv1.NewPipelineServiceClient(conn), cluster: weirv1.NewClusterServiceClient(conn),
 	}, nil
 }
@@ -131,8 +123,8 @@ func Open(cfg Config) (*Client, error) {
 // Addrs returns the addresses that the client was given.
 func (c *Client) Addrs() []string { return append([]string(nil), c.cfg.Addrs...) }
 
-// Close ends the connection and every call on it. Producers must be closed before.
-func (c *Client) Close() error { return c.conn.Close() }
+// Close ends the connections and every call on them. Producers must be closed before.
+func (c *Client) Close() error { return c.nodes.close() }
 
 // call makes one unary call, and again while safe allows it.
 func call[Req, Resp any](ctx context.Context, c *Client, safe retrySafety, rpc func(context.Context, Req, ...grpc.CallOption) (Resp, error), req Req) (Resp, error) {

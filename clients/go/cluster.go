@@ -11,6 +11,17 @@ func (c *Client) Status(ctx context.Context) (*weirv1.GetStatusResponse, error) 
 	return call(ctx, c, repeatable, c.cluster.GetStatus, &weirv1.GetStatusRequest{})
 }
 
+// ListNodes returns where the nodes of the group are, as the one that answers knows; none of a group of one. Unless the client
+// keeps to its own addresses, it knows these nodes afterwards.
+func (c *Client) ListNodes(ctx context.Context) ([]*weirv1.NodeAddress, error) {
+	var nodes []*weirv1.NodeAddress
+	err := c.retry(ctx, repeatable, func(ctx context.Context) (err error) {
+		nodes, err = c.nodes.list(ctx)
+		return err
+	})
+	return nodes, err
+}
+
 // AddNode takes the node called name, which listens for peers at an address, into the group. It returns before the node has
 // joined.
 func (c *Client) AddNode(ctx context.Context, name, peerAddr string) (*weirv1.NodeStatus, error) {

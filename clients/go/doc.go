@@ -11,6 +11,10 @@
 // rebuilt whole: errors.As finds a *dataflow.Error with its reason, hint and violations, and CutOf finds the cut that an
 // answer without a row carries.
 //
+// A Client needs one address. It asks the group where its other nodes are (Config.NoDiscovery turns that off), keeps to one
+// node while that answers, and goes to another when it does not, or says that it lags behind: calls that may be made twice,
+// producers and watches go on there.
+//
 // A Client remembers the newest cut that it has seen of each pipeline and never reads an older one (G3), whichever node
 // answers.
 //

@@ -2,6 +2,7 @@ package weir
 
 import (
 	"context"
+	"encoding/json"
 	"iter"
 
 	"github.com/weirdb/weir/dataflow"
@@ -124,9 +125,11 @@ func (c *Client) Scan(ctx context.Context, table string, s ScanRange, o ReadOpti
 	if err != nil {
 		return nil, err
 	}
+	session := c.session(p, &o)
 	req := &weirv1.ScanRequest{
 		Pipeline: p, Table: t, Prefix: s.Prefix, Limit: pageRows(s.PageRows, s.Limit), Isolation: o.isolation(),
-		MinToken: o.MinToken, SessionToken: c.session(p, &o), MaxWait: o.maxWait(), CheckpointId: o.checkpoint(), Numbers: o.numbers(),
+		MinToken: o.MinToken, SessionToken: session, MaxWait: c.maxWait(ctx, &o, session), CheckpointId: o.checkpoint(), Numbers: o.numbers(),
+		MaxStaleness: o.maxStaleness(),
 	}
 	if len(s.Equal) > 0 {
 		req.Equal = wire.Key(s.Equal)
@@ -153,11 +156,7 @@ func (c *Client) Scan(ctx context.Context, table string, s ScanRange, o ReadOpti
 // Query runs one SELECT over tables of one pipeline, or EXPLAIN. The answer to the EXPLAIN of a view that is not deployed has
 // no cut.
 func (c *Client) Query(ctx context.Context, sql string, o ReadOptions) (*Rows, error) {
-	p := pipelineOf(sql)
-	req := &weirv1.QueryRequest{
-		Sql: sql, Limit: pageRows(0, 0), Isolation: o.isolation(), MinToken: o.MinToken, SessionToken: c.session(p, &o),
-		MaxWait: o.maxWait(), CheckpointId: o.checkpoint(), Numbers: o.numbers(),
-	}
+	p, req := c.queryRequest(ctx, sql, &o)
 	return openRows(0, func(token string) (*page, error) {
 		req.PageToken = token
 		r, err := call(ctx, c, repeatable, c.query.Query, req)
@@ -167,6 +166,43 @@ func (c *Client) Query(ctx context.Context, sql string, o ReadOptions) (*Rows, e
 		}
 		return &page{columns: r.GetColumns(), rows: rawRows(r.GetRows()), cut: r.GetCut(), next: r.GetNextPageToken()}, nil
 	})
+}
+
+func (c *Client) queryRequest(ctx context.Context, sql string, o *ReadOptions) (pipeline string, req *weirv1.QueryRequest) {
+	pipeline = pipelineOf(sql)
+	session := c.session(pipeline, o)
+	return pipeline, &weirv1.QueryRequest{
+		Sql: sql, Limit: pageRows(0, 0), Isolation: o.isolation(), MinToken: o.MinToken, SessionToken: session,
+		MaxWait: c.maxWait(ctx, o, session), MaxStaleness: o.maxStaleness(), CheckpointId: o.checkpoint(), Numbers: o.numbers(),
+	}
+}
+
+// Explained says how a query would be answered: its plan, line by line, and where from. Of a file that is not deployed Cut and
+// Where are nil.
+type Explained struct {
+	Plan  []string
+	Cut   *weirv1.Cut
+	Where *weirv1.Explanation
+}
+
+// Explain explains a SELECT without running it, or what EXPLAIN explains.
+func (c *Client) Explain(ctx context.Context, sql string, o ReadOptions) (*Explained, error) {
+	p, req := c.queryRequest(ctx, sql, &o)
+	req.Explain = true
+	r, err := call(ctx, c, repeatable, c.query.Query, req)
+	c.finish(p, &o, r.GetCut(), err)
+	if err != nil {
+		return nil, err
+	}
+	x := &Explained{Cut: r.GetCut(), Where: r.GetExplanation()}
+	for _, row := range r.GetRows() {
+		var line struct{ Plan string }
+		if err := json.Unmarshal(row, &line); err != nil {
+			return nil, dataflow.Errorf(dataflow.ReasonInternal, "a line of the server's explanation is %q: %w", row, err)
+		}
+		x.Plan = append(x.Plan, line.Plan)
+	}
+	return x, nil
 }
 
 func rawRows(rows [][]byte) []Row {

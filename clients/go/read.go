@@ -18,8 +18,14 @@ type ReadOptions struct {
 	Isolation dataflow.Isolation
 	// MinToken is the token of an append that the answer must cover.
 	MinToken string
-	// MaxWait is how long the server may wait for MinToken; 0 = 10 s. Then TOKEN_NOT_REACHED.
+	// SessionToken is the token of a cut that somebody else has seen (Cut.Token, Client.SessionToken): the answer is from no older
+	// one. What the client itself has seen is looked after without it.
+	SessionToken string
+	// MaxWait is how long the server may wait for MinToken and the session; 0 = 10 s. Then TOKEN_NOT_REACHED.
 	MaxWait time.Duration
+	// MaxStaleness, if set, is how long ago rows may have been acknowledged that the answer lacks. A node whose newest cut is
+	// older says CUT_TOO_OLD, and another is asked.
+	MaxStaleness time.Duration
 	// Checkpoint reads this retained or leased cut instead of the newest.
 	Checkpoint *dataflow.CheckpointID
 	// NumbersAsStrings writes BIGINT and NUMERIC values as JSON strings.
@@ -40,11 +46,36 @@ func (o *ReadOptions) numbers() weirv1.Numbers {
 	return weirv1.Numbers_NUMBERS_JSON
 }
 
-func (o *ReadOptions) maxWait() *durationpb.Duration {
-	if o.MaxWait == 0 {
+const (
+	// serverWait is how long a server waits when it is not told.
+	serverWait = 10 * time.Second
+	// sessionWait is how long a node is waited for that lags behind the session when another can be asked.
+	sessionWait = 2 * time.Second
+)
+
+// maxWait is what to ask for: what the caller says, or else no longer than he waits himself, so that he hears why.
+func (c *Client) maxWait(ctx context.Context, o *ReadOptions, session string) *durationpb.Duration {
+	wait := o.MaxWait
+	if wait == 0 {
+		wait = serverWait
+		if o.MinToken == "" && session != "" && c.nodes.count() > 1 {
+			wait = sessionWait
+		}
+		if deadline, ok := ctx.Deadline(); ok && (o.MinToken != "" || session != "") {
+			wait = max(time.Millisecond, min(wait, time.Until(deadline)*3/4))
+		}
+		if wait == serverWait {
+			return nil
+		}
+	}
+	return durationpb.New(wait)
+}
+
+func (o *ReadOptions) maxStaleness() *durationpb.Duration {
+	if o.MaxStaleness == 0 {
 		return nil
 	}
-	return durationpb.New(o.MaxWait)
+	return durationpb.New(o.MaxStaleness)
 }
 
 func (o *ReadOptions) checkpoint() *uint64 {
@@ -58,9 +89,9 @@ func (o *ReadOptions) checkpoint() *uint64 {
 // session is the token to send. A read of a chosen cut is outside the session: it may look back.
 func (c *Client) session(pipeline string, o *ReadOptions) string {
 	if o.Checkpoint != nil {
-		return ""
+		return o.SessionToken
 	}
-	return c.sessions.token(pipeline)
+	return newer(o.SessionToken, c.sessions.token(pipeline))
 }
 
 // finish notes what a read says about its pipeline.
@@ -90,9 +121,10 @@ func (c *Client) Get(ctx context.Context, table string, key dataflow.Row, o Read
 	if err != nil {
 		return nil, err
 	}
+	session := c.session(p, &o)
 	r, err := call(ctx, c, repeatable, c.query.Get, &weirv1.GetRequest{
-		Pipeline: p, Table: t, Key: wire.Key(key), Isolation: o.isolation(), MinToken: o.MinToken, SessionToken: c.session(p, &o),
-		MaxWait: o.maxWait(), CheckpointId: o.checkpoint(), Numbers: o.numbers(),
+		Pipeline: p, Table: t, Key: wire.Key(key), Isolation: o.isolation(), MinToken: o.MinToken, SessionToken: session,
+		MaxWait: c.maxWait(ctx, &o, session), MaxStaleness: o.maxStaleness(), CheckpointId: o.checkpoint(), Numbers: o.numbers(),
 	})
 	c.finish(p, &o, r.GetCut(), err)
 	if err != nil {
@@ -114,9 +146,10 @@ func (c *Client) BatchGet(ctx context.Context, table string, keys []dataflow.Row
 	if err != nil {
 		return nil, err
 	}
+	session := c.session(p, &o)
 	req := &weirv1.BatchGetRequest{
-		Pipeline: p, Table: t, Isolation: o.isolation(), MinToken: o.MinToken, SessionToken: c.session(p, &o),
-		MaxWait: o.maxWait(), CheckpointId: o.checkpoint(), Numbers: o.numbers(), Packed: true,
+		Pipeline: p, Table: t, Isolation: o.isolation(), MinToken: o.MinToken, SessionToken: session,
+		MaxWait: c.maxWait(ctx, &o, session), MaxStaleness: o.maxStaleness(), CheckpointId: o.checkpoint(), Numbers: o.numbers(), Packed: true,
 	}
 	if columns, ok := wire.KeyColumns(keys); ok {
 		req.KeyColumns = columns

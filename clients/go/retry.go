@@ -54,6 +54,9 @@ func mayRetry(err error) (again, tookEffect bool) {
 	case dataflow.ReasonOverloaded:
 		return true, false
 	}
+	if lagsBehind(e) {
+		return true, false
+	}
 	return e.Reason.Kind() == dataflow.KindUnavailable, false
 }
 
@@ -66,7 +69,7 @@ func (c *Client) retry(ctx context.Context, safe retrySafety, try func(context.C
 func (c *Client) retryFor(ctx context.Context, d time.Duration, safe retrySafety, try func(context.Context) error) error {
 	var wait pauses
 	deadline := time.Now().Add(d)
-	for {
+	for tries := 1; ; tries++ {
 		err := c.errorOf(ctx, try(ctx))
 		if err == nil {
 			return nil
@@ -75,11 +78,12 @@ func (c *Client) retryFor(ctx context.Context, d time.Duration, safe retrySafety
 		if !again || tookEffect && safe == once {
 			return err
 		}
-		d := wait.after(retryAfter(err))
-		if time.Now().Add(d).After(deadline) {
+		pauseFor := wait.after(retryAfter(err))
+		// However long one node has taken to fail, each of the others is tried once.
+		if time.Now().Add(pauseFor).After(deadline) && (d < 0 || tries >= c.nodes.count()) {
 			return err
 		}
-		if ended := pause.For(ctx, d); ended != nil {
+		if ended := pause.For(ctx, pauseFor); ended != nil {
 			return because(err, ended)
 		}
 	}

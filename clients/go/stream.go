@@ -39,6 +39,12 @@ func (c *Client) DeleteStream(ctx context.Context, stream string) error {
 	return err
 }
 
+// SetStreamOptions changes options of a stream; the others stay as they are.
+func (c *Client) SetStreamOptions(ctx context.Context, stream string, options map[string]string) (*weirv1.Stream, error) {
+	r, err := call(ctx, c, repeatable, c.ingest.SetStreamOptions, &weirv1.SetStreamOptionsRequest{Stream: stream, Options: options})
+	return r.GetStream(), err
+}
+
 // SealStream ends a stream: it takes no more rows.
 func (c *Client) SealStream(ctx context.Context, stream string) (*weirv1.Stream, error) {
 	r, err := call(ctx, c, repeatable, c.ingest.SealStream, &weirv1.SealStreamRequest{Stream: stream})

@@ -7,6 +7,8 @@ import (
 	"iter"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/internal/pause"
 	"github.com/weirdb/weir/internal/wire"
@@ -25,6 +27,12 @@ type WatchOptions struct {
 	ChangesOnly bool
 	// Resume is the token of a cut, WatchEvent.Cut.Token of the last EndOfCut: go on exactly after it.
 	Resume string
+	// MinToken is the token of an append that the first cut must cover, and MaxWait how long the server may wait for it; 0 = 10 s.
+	MinToken string
+	MaxWait  time.Duration
+	// MaxStaleness, if set, is how long ago rows may have been acknowledged that the watch has said nothing of. A node that can say
+	// nothing so fresh, because it is cut off from its group, is left for another.
+	MaxStaleness time.Duration
 	// RetryFor is how long to try to reach a server that is away, each time; 0 = DefaultWatchRetryFor, negative = not at all.
 	RetryFor time.Duration
 	// NumbersAsStrings writes BIGINT and NUMERIC values as JSON strings.
@@ -50,7 +58,8 @@ type WatchEvent struct {
 }
 
 // Watch ranges over what happens to a table ("pipeline.table") until the context ends, or the watch cannot go on: the last
-// pair holds the error. A connection that breaks is made again, and the watch resumed exactly after the last complete cut.
+// pair holds the error. When the connection breaks, or its node ends, the watch is resumed exactly after the last complete cut, at
+// whichever node of the group answers.
 // When its changes are no longer kept, a new snapshot comes; with ChangesOnly, the error CHECKPOINT_EXPIRED.
 //
 // A reader that gathers changes, drops them at Restart and applies them at EndOfCut, to nothing if it is of a Snapshot, has
@@ -87,9 +96,13 @@ func (c *Client) newWatch(table string, o WatchOptions) (*watch, error) {
 	if o.RetryFor == 0 {
 		o.RetryFor = DefaultWatchRetryFor
 	}
-	read := ReadOptions{Isolation: o.Isolation, NumbersAsStrings: o.NumbersAsStrings}
+	read := ReadOptions{Isolation: o.Isolation, NumbersAsStrings: o.NumbersAsStrings, MaxStaleness: o.MaxStaleness}
 	req := &weirv1.WatchRequest{
 		Pipeline: p, Table: t, Prefix: o.Prefix, Isolation: read.isolation(), Numbers: read.numbers(), ChangesOnly: o.ChangesOnly, ResumeToken: o.Resume,
+		MinToken: o.MinToken, MaxStaleness: read.maxStaleness(),
+	}
+	if o.MaxWait != 0 {
+		req.MaxWait = durationpb.New(o.MaxWait)
 	}
 	if len(o.Equal) > 0 {
 		req.Equal = wire.Key(o.Equal)
@@ -158,6 +171,10 @@ func (w *watch) mayGoOn(err error) bool {
 
 // once makes one call and passes on what it says. stopped = the caller wants no more.
 func (w *watch) once(ctx context.Context, yield func(*WatchEvent, error) bool) (progress, stopped bool, err error) {
+	w.req.SessionToken = ""
+	if w.req.ResumeToken == "" { // it begins anew, and not with an older cut than the client has seen
+		w.req.SessionToken = w.c.sessions.token(w.req.GetPipeline())
+	}
 	call, err := w.c.query.Watch(ctx, w.req)
 	if err != nil {
 		return false, false, w.c.errorOf(ctx, err)
