@@ -20,7 +20,7 @@ func (c *cli) completeNames(what string) cobra.CompletionFunc {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), completionTime)
 		defer cancel()
-		w, err := weir.Open(weir.Config{Addrs: weir.ParseAddrs(c.client.addr), RetryFor: -1})
+		w, err := weir.Open(weir.Config{Addrs: weir.ParseAddrs(c.client.addr), NoDiscovery: true, RetryFor: -1})
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}

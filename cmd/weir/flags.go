@@ -20,6 +20,7 @@ import (
 // clientFlags are the flags of every verb that talks to a server.
 type clientFlags struct {
 	addr     string
+	discover bool
 	output   string
 	timeout  time.Duration
 	retryFor time.Duration
@@ -70,7 +71,8 @@ func (c *cli) addClientFlags(cmd *cobra.Command) {
 		addr = weir.DefaultAddr
 	}
 	c.client.retryFor = clientRetryFor
-	cmd.Flags().StringVar(&c.client.addr, "addr", addr, "addresses of the node group, separated by commas (or WEIR_ADDR)")
+	cmd.Flags().StringVar(&c.client.addr, "addr", addr, "address of a node of the group, or of several, separated by commas (or WEIR_ADDR)")
+	cmd.Flags().BoolVar(&c.client.discover, "discover", true, "learn from the node that answers where the others are, and go to one of them when it fails; --discover=false keeps to --addr")
 	cmd.Flags().DurationVar(&c.client.timeout, "timeout", 0, "give up after this time; 0 = the verb's own limits")
 	choose(cmd, &c.client.output, "output", "o", "table", "how to print", "table", "json")
 }
@@ -123,7 +125,9 @@ func (c *cli) json() bool { return c.client.output == "json" }
 type readFlags struct {
 	isolation  string
 	minToken   string
+	session    string
 	maxWait    time.Duration
+	staleness  time.Duration
 	checkpoint string
 	numbers    string
 }
@@ -132,13 +136,18 @@ func (f *readFlags) add(cmd *cobra.Command) {
 	choose(cmd, &f.isolation, "isolation", "", "read-committed", "read the last committed cut, or the newest processed rows, which a recovery may take back",
 		"read-committed", "read-uncommitted")
 	cmd.Flags().StringVar(&f.minToken, "min-token", "", "wait for state that covers this token of an ingest")
-	cmd.Flags().DurationVar(&f.maxWait, "max-wait", 0, "how long to wait for --min-token (default 10s)")
+	cmd.Flags().StringVar(&f.session, "session-token", "", "never read an older cut than the one with this token (cut.token of an earlier answer)")
+	cmd.Flags().DurationVar(&f.maxWait, "max-wait", 0, "how long to wait for --min-token and --session-token (default 10s)")
+	cmd.Flags().DurationVar(&f.staleness, "max-staleness", 0, "refuse an answer that lacks rows which were acknowledged longer ago than this (default: none is too stale)")
 	cmd.Flags().StringVar(&f.checkpoint, "checkpoint", "", "read this kept checkpoint instead of the newest")
 	choose(cmd, &f.numbers, "numbers", "", "json", "print BIGINT and NUMERIC in JSON as numbers or as strings", "json", "string")
 }
 
 func (f *readFlags) options() (weir.ReadOptions, error) {
-	o := weir.ReadOptions{MinToken: f.minToken, MaxWait: f.maxWait, NumbersAsStrings: f.numbers == "string"}
+	o := weir.ReadOptions{MinToken: f.minToken, SessionToken: f.session, MaxWait: f.maxWait, MaxStaleness: f.staleness, NumbersAsStrings: f.numbers == "string"}
+	if f.staleness < 0 {
+		return o, usagef("--max-staleness %s is negative", f.staleness)
+	}
 	if f.isolation == "read-uncommitted" {
 		o.Isolation = dataflow.ReadUncommitted
 	}

@@ -16,6 +16,7 @@ import (
 func (c *cli) queryCommand() *cobra.Command {
 	var read readFlags
 	var file string
+	var explain bool
 	cmd := &cobra.Command{
 		Use:   "query [SQL] [flags]",
 		Short: "Run one SELECT over tables",
@@ -23,12 +24,17 @@ func (c *cli) queryCommand() *cobra.Command {
 input). EXPLAIN SELECT … shows how a query is run, EXPLAIN pipeline.table how a table is kept up to date, EXPLAIN CREATE
 MATERIALIZED VIEW … how one would be.
 
-With -o json: one row per line, then {"cut":…}.`,
+--explain does not run the query: it shows the plan, as EXPLAIN does, and where the answer would come from: which node answers,
+from which cut, how old that is and how far behind, and for each shard which node is read and why.
+
+With -o json: one row per line, then {"cut":…}; with --explain one object, {"plan":[…],"explanation":{…},"cut":{…}}.`,
 		Example: `  weir query "SELECT word, n FROM wordcount.counts ORDER BY n DESC LIMIT 10"
   weir query "SELECT a.word FROM wordcount.counts a JOIN wordcount.titles b USING (word)"
-  weir query "EXPLAIN wordcount.counts"`,
+  weir query "EXPLAIN wordcount.counts"
+  weir query --explain --isolation read-uncommitted "SELECT * FROM wordcount.counts"`,
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "read the SQL from this file")
+	cmd.Flags().BoolVar(&explain, "explain", false, "show how and where the query would be answered, without running it")
 	read.add(cmd)
 	return c.clientVerb(cmd, cobra.MaximumNArgs(1), func(ctx context.Context, w *weir.Client, args []string) error {
 		if (len(args) == 1) == (file != "") {
@@ -47,6 +53,9 @@ With -o json: one row per line, then {"cut":…}.`,
 		o, err := read.options()
 		if err != nil {
 			return err
+		}
+		if explain {
+			return c.explain(ctx, w, sql, o)
 		}
 		r, err := w.Query(ctx, sql, o)
 		if dataflow.ReasonOf(err) == dataflow.ReasonTableNotFound {

@@ -115,5 +115,5 @@ func (c *cli) noun(name, short string, verbs ...*cobra.Command) *cobra.Command {
 
 // open returns a client of the group that the flags name.
 func (c *cli) open() (*weir.Client, error) {
-	return weir.Open(weir.Config{Addrs: weir.ParseAddrs(c.client.addr), RetryFor: c.client.retryFor})
+	return weir.Open(weir.Config{Addrs: weir.ParseAddrs(c.client.addr), NoDiscovery: !c.client.discover, RetryFor: c.client.retryFor})
 }

@@ -20,7 +20,7 @@ import (
 
 func (c *cli) streamCommand() *cobra.Command {
 	return c.noun("stream", "Look after streams",
-		c.streamListCommand(), c.streamDescribeCommand(), c.streamReadCommand(), c.streamSealCommand(), c.streamDeleteCommand())
+		c.streamListCommand(), c.streamDescribeCommand(), c.streamReadCommand(), c.streamSetCommand(), c.streamSealCommand(), c.streamDeleteCommand())
 }
 
 func (c *cli) streamListCommand() *cobra.Command {
@@ -161,6 +161,39 @@ func (c *cli) printStreamRow(out io.Writer, r *weirv1.StreamRow) error {
 	}
 	_, err := fmt.Fprintf(out, "%d:%d  %s  %s\n", r.GetShard(), r.GetOffset(), timeText(r.GetAppendTime()), r.GetRow())
 	return err
+}
+
+func (c *cli) streamSetCommand() *cobra.Command {
+	return c.clientVerb(&cobra.Command{
+		Use:   "set STREAM OPTION=VALUE... [flags]",
+		Short: "Change how long the rows of a stream are kept",
+		Long: `Change options of a stream, at any time: retention, max_bytes and retention.grace. The others stay as they are. What is
+kept for pipelines that still need it is kept on; a grace that would take the rows of a stopped pipeline at once is refused.
+Columns and PARTITION BY are fixed.
+
+A file whose CREATE STREAM made the stream can still be deployed: it says the options that the stream was made with.`,
+		Example: `  weir stream set lines retention='1 day' max_bytes='10 GiB'
+  weir stream set lines retention=forever max_bytes=unbounded`,
+	}, cobra.MinimumNArgs(2),
+		func(ctx context.Context, w *weir.Client, args []string) error {
+			options, err := parseOptions(args[1:])
+			if err != nil {
+				return err
+			}
+			s, err := w.SetStreamOptions(ctx, args[0], options)
+			if err != nil {
+				return err
+			}
+			if c.json() {
+				return c.printJSON(s)
+			}
+			var now []string
+			for _, k := range slices.Sorted(maps.Keys(s.GetOptions())) {
+				now = append(now, k+" = "+wholeUnits(k, s.GetOptions()[k]))
+			}
+			_, err = fmt.Fprintf(c.stdout, "stream %s: %s\n", args[0], strings.Join(now, ", "))
+			return err
+		})
 }
 
 func (c *cli) streamSealCommand() *cobra.Command {

@@ -24,7 +24,8 @@ func (c *cli) watchCommand() *cobra.Command {
 		Short: "Follow a table: its rows, then its changes, cut by cut",
 		Long: `Follow a table: a snapshot of its rows, then what changes, cut by cut: an upsert with the new row, or a delete with the
 key. A line for the cut follows when all of its changes have been printed. It goes on until it is interrupted, rides out
-a server that is away for --retry-for, and then resumes exactly after the last cut that it printed.
+a server that is away for --retry-for, and then resumes exactly after the last cut that it printed, at another node of the
+group if that is what answers.
 
 The key parts given must be equal; --prefix, or --from and --to, are on the next part. ` + keyHelp + `
 
@@ -46,6 +47,9 @@ With -o json, one object per line:
 	f.BoolVar(&o.ChangesOnly, "changes-only", false, "no snapshot: what changes from now on")
 	f.StringVar(&o.Resume, "resume", "", "go on exactly after the cut with this token")
 	f.IntVar(&cuts, "cuts", 0, "end after this many cuts, a snapshot being the first; 0 = go on")
+	f.StringVar(&o.MinToken, "min-token", "", "begin with a cut that covers this token of an ingest")
+	f.DurationVar(&o.MaxWait, "max-wait", 0, "how long to wait for --min-token (default 10s)")
+	f.DurationVar(&o.MaxStaleness, "max-staleness", 0, "leave a node that can say nothing about rows which were acknowledged longer ago than this (default: none)")
 	f.DurationVar(&o.RetryFor, "retry-for", weir.DefaultWatchRetryFor, "how long to wait for a server that is away")
 	choose(cmd, &isolation, "isolation", "", "read-committed", "follow committed cuts, or the newest processed rows, which a recovery may take back",
 		"read-committed", "read-uncommitted")
@@ -54,6 +58,8 @@ With -o json, one object per line:
 		switch {
 		case cuts < 0:
 			return usagef("--cuts %d is negative", cuts)
+		case o.MaxStaleness < 0:
+			return usagef("--max-staleness %s is negative", o.MaxStaleness)
 		case o.RetryFor < 0:
 			return usagef("--retry-for %s is negative", o.RetryFor)
 		case o.RetryFor == 0:
