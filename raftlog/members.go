@@ -83,6 +83,11 @@ func (g *Group) AddNonvoter(ctx context.Context, m Member) error {
 	return g.changeMembers(ctx, "add "+m.ID, func(t time.Duration) raft.Future { return g.raft.AddNonvoter(s.ID, s.Address, 0, t) })
 }
 
+// DemoteVoter takes a member's vote and lets it follow. A leader that demotes itself steps down.
+func (g *Group) DemoteVoter(ctx context.Context, id string) error {
+	return g.changeMembers(ctx, "demote "+id, func(t time.Duration) raft.Future { return g.raft.DemoteVoter(raft.ServerID(id), 0, t) })
+}
+
 // RemoveServer takes a member out of the group. A leader that removes itself steps down.
 func (g *Group) RemoveServer(ctx context.Context, id string) error {
 	return g.changeMembers(ctx, "remove "+id, func(t time.Duration) raft.Future { return g.raft.RemoveServer(raft.ServerID(id), 0, t) })

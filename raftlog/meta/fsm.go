@@ -114,6 +114,10 @@ func (s *State) execute(cmd *metav1.Command) (any, error) {
 		return s.putMember(c.PutMember)
 	case *metav1.Command_SetMemberState:
 		return s.setMemberState(c.SetMemberState)
+	case *metav1.Command_SetPlacement:
+		return s.setPlacement(c.SetPlacement)
+	case *metav1.Command_SetReplicas:
+		return s.setReplicas(c.SetReplicas)
 	}
 	return nil, dataflow.Errorf(dataflow.ReasonInternal, "entry %d of the meta log: %w", s.Index, ErrUnknownCommand)
 }

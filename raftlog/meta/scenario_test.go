@@ -175,6 +175,16 @@ func (s *scenario) apply(t *testing.T, d *datadriven.TestData, line string) stri
 	case "node":
 		states := map[string]meta.MemberState{"active": meta.MemberActive, "drained": meta.MemberDrained, "leaving": meta.MemberLeaving, "gone": meta.MemberGone}
 		return result(s.log.SetMemberState(ctx, a["id"], states[a["to"]]))
+	case "place": // meta=NODE,… shards=NODE,…/NODE,…
+		var p meta.Placement
+		list := func(s string) []string { return strings.FieldsFunc(s, func(r rune) bool { return r == ',' }) }
+		p.Meta = list(a["meta"])
+		for v := range strings.SplitSeq(a["shards"], "/") {
+			p.Shards = append(p.Shards, list(v))
+		}
+		return result(nil, s.log.SetPlacement(ctx, a.num(t, "after"), p))
+	case "replicas":
+		return result(s.log.SetReplicas(ctx, int(a.num(t, "n"))))
 	case "create-stream":
 		st, created, err := s.log.CreateStream(ctx, definition(a["name"], a))
 		if err == nil && !created {
@@ -357,6 +367,9 @@ func show(s *meta.State) string {
 	fmt.Fprintf(&b, "index %d, time %s\n", s.Index, span(s.Now))
 	for _, m := range s.Members {
 		b.WriteString(describeMember(m) + "\n")
+	}
+	if p := s.Placement; p.Revision > 0 {
+		fmt.Fprintf(&b, "placement %d: meta %s, shards %s; replicas %d\n", p.Revision, p.Meta, p.Shards, s.Replicas())
 	}
 	for _, st := range s.StreamList() {
 		b.WriteString(describeStream(st) + "\n")

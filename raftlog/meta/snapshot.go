@@ -74,6 +74,7 @@ func (s *State) encodeSnapshot() ([]byte, error) {
 	for i := range s.Members {
 		out.Members = append(out.Members, encodeMember(&s.Members[i]))
 	}
+	out.Replicas, out.Placement = uint32(s.replicas), encodePlacement(&s.Placement)
 	return proto.MarshalOptions{Deterministic: true}.Marshal(out)
 }
 
@@ -128,6 +129,7 @@ func decodeSnapshot(b []byte) (*State, error) {
 		}
 		s.Members = append(s.Members, decodeMember(m))
 	}
+	s.replicas, s.Placement = int(in.Replicas), decodePlacement(in.Placement)
 	for _, m := range in.Producers {
 		s.producers.put(m.Name, producer{epoch: dataflow.ProducerEpoch(m.Epoch), instance: m.Instance, opened: m.OpenedAt})
 	}

@@ -39,6 +39,9 @@ type State struct {
 
 	// Members are the nodes of the group, those that have left too, by id; none in a group of one node that no other can join.
 	Members []Member
+	// Placement says who votes in which log.
+	Placement Placement
+	replicas  int // 0 = DefaultReplicas
 
 	// NextStream and NextPipeline are the next identifiers to give: a smaller one that is not in the maps was dropped.
 	NextStream   dataflow.StreamID

@@ -222,6 +222,8 @@ type Command struct {
 	//	*Command_PutMember
 	//	*Command_SetMemberState
 	//	*Command_SetStreamOptions
+	//	*Command_SetPlacement
+	//	*Command_SetReplicas
 	Command       isCommand_Command `protobuf_oneof:"command"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -442,6 +444,24 @@ func (x *Command) GetSetStreamOptions() *SetStreamOptions {
 	return nil
 }
 
+func (x *Command) GetSetPlacement() *SetPlacement {
+	if x != nil {
+		if x, ok := x.Command.(*Command_SetPlacement); ok {
+			return x.SetPlacement
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetSetReplicas() *SetReplicas {
+	if x != nil {
+		if x, ok := x.Command.(*Command_SetReplicas); ok {
+			return x.SetReplicas
+		}
+	}
+	return nil
+}
+
 type isCommand_Command interface {
 	isCommand_Command()
 }
@@ -522,6 +542,14 @@ type Command_SetStreamOptions struct {
 	SetStreamOptions *SetStreamOptions `protobuf:"bytes,20,opt,name=set_stream_options,json=setStreamOptions,proto3,oneof"`
 }
 
+type Command_SetPlacement struct {
+	SetPlacement *SetPlacement `protobuf:"bytes,21,opt,name=set_placement,json=setPlacement,proto3,oneof"`
+}
+
+type Command_SetReplicas struct {
+	SetReplicas *SetReplicas `protobuf:"bytes,22,opt,name=set_replicas,json=setReplicas,proto3,oneof"`
+}
+
 func (*Command_Bootstrap) isCommand_Command() {}
 
 func (*Command_CreateStream) isCommand_Command() {}
@@ -559,6 +587,10 @@ func (*Command_PutMember) isCommand_Command() {}
 func (*Command_SetMemberState) isCommand_Command() {}
 
 func (*Command_SetStreamOptions) isCommand_Command() {}
+
+func (*Command_SetPlacement) isCommand_Command() {}
+
+func (*Command_SetReplicas) isCommand_Command() {}
 
 // Bootstrap names the group and fixes its number of shards, once.
 type Bootstrap struct {
@@ -816,6 +848,212 @@ func (x *SetMemberState) GetState() MemberState {
 	return MemberState_MEMBER_STATE_UNSPECIFIED
 }
 
+// Voters are the nodes that vote in a log, ascending.
+type Voters struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Nodes         []string               `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Voters) Reset() {
+	*x = Voters{}
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Voters) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Voters) ProtoMessage() {}
+
+func (x *Voters) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Voters.ProtoReflect.Descriptor instead.
+func (*Voters) Descriptor() ([]byte, []int) {
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Voters) GetNodes() []string {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+// Placement says who votes in which log. The other nodes of the group follow all the same.
+type Placement struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Counts the placements of the group from 1.
+	Revision uint64  `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	Meta     *Voters `protobuf:"bytes,2,opt,name=meta,proto3" json:"meta,omitempty"`
+	// In the order of the shards.
+	Shards        []*Voters `protobuf:"bytes,3,rep,name=shards,proto3" json:"shards,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Placement) Reset() {
+	*x = Placement{}
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Placement) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Placement) ProtoMessage() {}
+
+func (x *Placement) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Placement.ProtoReflect.Descriptor instead.
+func (*Placement) Descriptor() ([]byte, []int) {
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Placement) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *Placement) GetMeta() *Voters {
+	if x != nil {
+		return x.Meta
+	}
+	return nil
+}
+
+func (x *Placement) GetShards() []*Voters {
+	if x != nil {
+		return x.Shards
+	}
+	return nil
+}
+
+// SetPlacement replaces the placement of revision after, 0 = none. Its own revision says nothing.
+type SetPlacement struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	After         uint64                 `protobuf:"varint,1,opt,name=after,proto3" json:"after,omitempty"`
+	Placement     *Placement             `protobuf:"bytes,2,opt,name=placement,proto3" json:"placement,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetPlacement) Reset() {
+	*x = SetPlacement{}
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetPlacement) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetPlacement) ProtoMessage() {}
+
+func (x *SetPlacement) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetPlacement.ProtoReflect.Descriptor instead.
+func (*SetPlacement) Descriptor() ([]byte, []int) {
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *SetPlacement) GetAfter() uint64 {
+	if x != nil {
+		return x.After
+	}
+	return 0
+}
+
+func (x *SetPlacement) GetPlacement() *Placement {
+	if x != nil {
+		return x.Placement
+	}
+	return nil
+}
+
+// SetReplicas says how many nodes vote in each shard's log.
+type SetReplicas struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Replicas      uint32                 `protobuf:"varint,1,opt,name=replicas,proto3" json:"replicas,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetReplicas) Reset() {
+	*x = SetReplicas{}
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetReplicas) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetReplicas) ProtoMessage() {}
+
+func (x *SetReplicas) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetReplicas.ProtoReflect.Descriptor instead.
+func (*SetReplicas) Descriptor() ([]byte, []int) {
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *SetReplicas) GetReplicas() uint32 {
+	if x != nil {
+		return x.Replicas
+	}
+	return 0
+}
+
 type Column struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Name    string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -830,7 +1068,7 @@ type Column struct {
 
 func (x *Column) Reset() {
 	*x = Column{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[5]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -842,7 +1080,7 @@ func (x *Column) String() string {
 func (*Column) ProtoMessage() {}
 
 func (x *Column) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[5]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -855,7 +1093,7 @@ func (x *Column) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Column.ProtoReflect.Descriptor instead.
 func (*Column) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{5}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Column) GetName() string {
@@ -903,7 +1141,7 @@ type Option struct {
 
 func (x *Option) Reset() {
 	*x = Option{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[6]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -915,7 +1153,7 @@ func (x *Option) String() string {
 func (*Option) ProtoMessage() {}
 
 func (x *Option) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[6]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -928,7 +1166,7 @@ func (x *Option) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Option.ProtoReflect.Descriptor instead.
 func (*Option) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{6}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Option) GetName() string {
@@ -957,7 +1195,7 @@ type StreamDefinition struct {
 
 func (x *StreamDefinition) Reset() {
 	*x = StreamDefinition{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[7]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -969,7 +1207,7 @@ func (x *StreamDefinition) String() string {
 func (*StreamDefinition) ProtoMessage() {}
 
 func (x *StreamDefinition) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[7]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -982,7 +1220,7 @@ func (x *StreamDefinition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamDefinition.ProtoReflect.Descriptor instead.
 func (*StreamDefinition) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{7}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *StreamDefinition) GetName() string {
@@ -1022,7 +1260,7 @@ type CreateStream struct {
 
 func (x *CreateStream) Reset() {
 	*x = CreateStream{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[8]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1034,7 +1272,7 @@ func (x *CreateStream) String() string {
 func (*CreateStream) ProtoMessage() {}
 
 func (x *CreateStream) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[8]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1047,7 +1285,7 @@ func (x *CreateStream) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateStream.ProtoReflect.Descriptor instead.
 func (*CreateStream) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{8}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CreateStream) GetDefinition() *StreamDefinition {
@@ -1068,7 +1306,7 @@ type SetStreamOptions struct {
 
 func (x *SetStreamOptions) Reset() {
 	*x = SetStreamOptions{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[9]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1080,7 +1318,7 @@ func (x *SetStreamOptions) String() string {
 func (*SetStreamOptions) ProtoMessage() {}
 
 func (x *SetStreamOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[9]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1093,7 +1331,7 @@ func (x *SetStreamOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetStreamOptions.ProtoReflect.Descriptor instead.
 func (*SetStreamOptions) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{9}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SetStreamOptions) GetName() string {
@@ -1119,7 +1357,7 @@ type SealStream struct {
 
 func (x *SealStream) Reset() {
 	*x = SealStream{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[10]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1131,7 +1369,7 @@ func (x *SealStream) String() string {
 func (*SealStream) ProtoMessage() {}
 
 func (x *SealStream) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[10]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1144,7 +1382,7 @@ func (x *SealStream) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SealStream.ProtoReflect.Descriptor instead.
 func (*SealStream) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{10}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SealStream) GetName() string {
@@ -1163,7 +1401,7 @@ type DropStream struct {
 
 func (x *DropStream) Reset() {
 	*x = DropStream{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[11]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1175,7 +1413,7 @@ func (x *DropStream) String() string {
 func (*DropStream) ProtoMessage() {}
 
 func (x *DropStream) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[11]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1188,7 +1426,7 @@ func (x *DropStream) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropStream.ProtoReflect.Descriptor instead.
 func (*DropStream) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{11}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DropStream) GetName() string {
@@ -1209,7 +1447,7 @@ type Position struct {
 
 func (x *Position) Reset() {
 	*x = Position{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[12]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1221,7 +1459,7 @@ func (x *Position) String() string {
 func (*Position) ProtoMessage() {}
 
 func (x *Position) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[12]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1234,7 +1472,7 @@ func (x *Position) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Position.ProtoReflect.Descriptor instead.
 func (*Position) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{12}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Position) GetStream() uint64 {
@@ -1269,7 +1507,7 @@ type ReadStream struct {
 
 func (x *ReadStream) Reset() {
 	*x = ReadStream{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[13]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1281,7 +1519,7 @@ func (x *ReadStream) String() string {
 func (*ReadStream) ProtoMessage() {}
 
 func (x *ReadStream) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[13]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1294,7 +1532,7 @@ func (x *ReadStream) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadStream.ProtoReflect.Descriptor instead.
 func (*ReadStream) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{13}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ReadStream) GetName() string {
@@ -1329,7 +1567,7 @@ type CreatePipeline struct {
 
 func (x *CreatePipeline) Reset() {
 	*x = CreatePipeline{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[14]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1341,7 +1579,7 @@ func (x *CreatePipeline) String() string {
 func (*CreatePipeline) ProtoMessage() {}
 
 func (x *CreatePipeline) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[14]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1354,7 +1592,7 @@ func (x *CreatePipeline) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreatePipeline.ProtoReflect.Descriptor instead.
 func (*CreatePipeline) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{14}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CreatePipeline) GetName() string {
@@ -1429,7 +1667,7 @@ type DeletePipeline struct {
 
 func (x *DeletePipeline) Reset() {
 	*x = DeletePipeline{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[15]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1441,7 +1679,7 @@ func (x *DeletePipeline) String() string {
 func (*DeletePipeline) ProtoMessage() {}
 
 func (x *DeletePipeline) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[15]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1454,7 +1692,7 @@ func (x *DeletePipeline) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePipeline.ProtoReflect.Descriptor instead.
 func (*DeletePipeline) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{15}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DeletePipeline) GetName() string {
@@ -1474,7 +1712,7 @@ type SetOptions struct {
 
 func (x *SetOptions) Reset() {
 	*x = SetOptions{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[16]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1486,7 +1724,7 @@ func (x *SetOptions) String() string {
 func (*SetOptions) ProtoMessage() {}
 
 func (x *SetOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[16]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1499,7 +1737,7 @@ func (x *SetOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOptions.ProtoReflect.Descriptor instead.
 func (*SetOptions) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{16}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SetOptions) GetPipeline() uint64 {
@@ -1527,7 +1765,7 @@ type SourceRow struct {
 
 func (x *SourceRow) Reset() {
 	*x = SourceRow{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[17]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1539,7 +1777,7 @@ func (x *SourceRow) String() string {
 func (*SourceRow) ProtoMessage() {}
 
 func (x *SourceRow) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[17]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1552,7 +1790,7 @@ func (x *SourceRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceRow.ProtoReflect.Descriptor instead.
 func (*SourceRow) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{17}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SourceRow) GetStream() uint64 {
@@ -1593,7 +1831,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[18]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1605,7 +1843,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[18]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1618,7 +1856,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{18}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Failure) GetReason() string {
@@ -1700,7 +1938,7 @@ type SetPipelineState struct {
 
 func (x *SetPipelineState) Reset() {
 	*x = SetPipelineState{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[19]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1712,7 +1950,7 @@ func (x *SetPipelineState) String() string {
 func (*SetPipelineState) ProtoMessage() {}
 
 func (x *SetPipelineState) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[19]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1725,7 +1963,7 @@ func (x *SetPipelineState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPipelineState.ProtoReflect.Descriptor instead.
 func (*SetPipelineState) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{19}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SetPipelineState) GetPipeline() uint64 {
@@ -1775,7 +2013,7 @@ type ReserveAttempts struct {
 
 func (x *ReserveAttempts) Reset() {
 	*x = ReserveAttempts{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[20]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1787,7 +2025,7 @@ func (x *ReserveAttempts) String() string {
 func (*ReserveAttempts) ProtoMessage() {}
 
 func (x *ReserveAttempts) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[20]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1800,7 +2038,7 @@ func (x *ReserveAttempts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveAttempts.ProtoReflect.Descriptor instead.
 func (*ReserveAttempts) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{20}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ReserveAttempts) GetPipeline() uint64 {
@@ -1835,7 +2073,7 @@ type Owner struct {
 
 func (x *Owner) Reset() {
 	*x = Owner{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[21]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1847,7 +2085,7 @@ func (x *Owner) String() string {
 func (*Owner) ProtoMessage() {}
 
 func (x *Owner) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[21]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1860,7 +2098,7 @@ func (x *Owner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Owner.ProtoReflect.Descriptor instead.
 func (*Owner) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{21}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Owner) GetShard() uint32 {
@@ -1897,7 +2135,7 @@ type BeginIncarnation struct {
 
 func (x *BeginIncarnation) Reset() {
 	*x = BeginIncarnation{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[22]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1909,7 +2147,7 @@ func (x *BeginIncarnation) String() string {
 func (*BeginIncarnation) ProtoMessage() {}
 
 func (x *BeginIncarnation) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[22]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1922,7 +2160,7 @@ func (x *BeginIncarnation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginIncarnation.ProtoReflect.Descriptor instead.
 func (*BeginIncarnation) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{22}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *BeginIncarnation) GetPipeline() uint64 {
@@ -1967,7 +2205,7 @@ type ShardCommit struct {
 
 func (x *ShardCommit) Reset() {
 	*x = ShardCommit{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[23]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1979,7 +2217,7 @@ func (x *ShardCommit) String() string {
 func (*ShardCommit) ProtoMessage() {}
 
 func (x *ShardCommit) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[23]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1992,7 +2230,7 @@ func (x *ShardCommit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardCommit.ProtoReflect.Descriptor instead.
 func (*ShardCommit) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{23}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ShardCommit) GetShard() uint32 {
@@ -2056,7 +2294,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[24]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2068,7 +2306,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[24]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2081,7 +2319,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{24}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Checkpoint) GetPipeline() uint64 {
@@ -2170,7 +2408,7 @@ type CommitCheckpoint struct {
 
 func (x *CommitCheckpoint) Reset() {
 	*x = CommitCheckpoint{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[25]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2182,7 +2420,7 @@ func (x *CommitCheckpoint) String() string {
 func (*CommitCheckpoint) ProtoMessage() {}
 
 func (x *CommitCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[25]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2195,7 +2433,7 @@ func (x *CommitCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitCheckpoint.ProtoReflect.Descriptor instead.
 func (*CommitCheckpoint) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{25}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CommitCheckpoint) GetCheckpoint() *Checkpoint {
@@ -2216,7 +2454,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[26]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2228,7 +2466,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[26]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2241,7 +2479,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{26}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Lease) GetPipeline() uint64 {
@@ -2276,7 +2514,7 @@ type RenewLease struct {
 
 func (x *RenewLease) Reset() {
 	*x = RenewLease{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[27]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2288,7 +2526,7 @@ func (x *RenewLease) String() string {
 func (*RenewLease) ProtoMessage() {}
 
 func (x *RenewLease) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[27]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2301,7 +2539,7 @@ func (x *RenewLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewLease.ProtoReflect.Descriptor instead.
 func (*RenewLease) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{27}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *RenewLease) GetPipeline() uint64 {
@@ -2335,7 +2573,7 @@ type ReleaseLease struct {
 
 func (x *ReleaseLease) Reset() {
 	*x = ReleaseLease{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[28]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2347,7 +2585,7 @@ func (x *ReleaseLease) String() string {
 func (*ReleaseLease) ProtoMessage() {}
 
 func (x *ReleaseLease) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[28]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2360,7 +2598,7 @@ func (x *ReleaseLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseLease.ProtoReflect.Descriptor instead.
 func (*ReleaseLease) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{28}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ReleaseLease) GetPipeline() uint64 {
@@ -2388,7 +2626,7 @@ type OpenProducer struct {
 
 func (x *OpenProducer) Reset() {
 	*x = OpenProducer{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[29]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2400,7 +2638,7 @@ func (x *OpenProducer) String() string {
 func (*OpenProducer) ProtoMessage() {}
 
 func (x *OpenProducer) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[29]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2413,7 +2651,7 @@ func (x *OpenProducer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenProducer.ProtoReflect.Descriptor instead.
 func (*OpenProducer) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{29}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *OpenProducer) GetName() string {
@@ -2441,7 +2679,7 @@ type Expire struct {
 
 func (x *Expire) Reset() {
 	*x = Expire{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[30]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2453,7 +2691,7 @@ func (x *Expire) String() string {
 func (*Expire) ProtoMessage() {}
 
 func (x *Expire) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[30]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2466,7 +2704,7 @@ func (x *Expire) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Expire.ProtoReflect.Descriptor instead.
 func (*Expire) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{30}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Expire) GetProducersBefore() int64 {
@@ -2491,14 +2729,17 @@ type Snapshot struct {
 	// The largest epoch of a producer that was forgotten.
 	ForgottenEpoch uint64 `protobuf:"varint,10,opt,name=forgotten_epoch,json=forgottenEpoch,proto3" json:"forgotten_epoch,omitempty"`
 	// Ascending by id.
-	Members       []*Member `protobuf:"bytes,11,rep,name=members,proto3" json:"members,omitempty"`
+	Members []*Member `protobuf:"bytes,11,rep,name=members,proto3" json:"members,omitempty"`
+	// 0 = the default.
+	Replicas      uint32     `protobuf:"varint,12,opt,name=replicas,proto3" json:"replicas,omitempty"`
+	Placement     *Placement `protobuf:"bytes,13,opt,name=placement,proto3" json:"placement,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[31]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2510,7 +2751,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[31]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2523,7 +2764,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{31}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Snapshot) GetIndex() uint64 {
@@ -2603,6 +2844,20 @@ func (x *Snapshot) GetMembers() []*Member {
 	return nil
 }
 
+func (x *Snapshot) GetReplicas() uint32 {
+	if x != nil {
+		return x.Replicas
+	}
+	return 0
+}
+
+func (x *Snapshot) GetPlacement() *Placement {
+	if x != nil {
+		return x.Placement
+	}
+	return nil
+}
+
 type Stream struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Id         uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -2617,7 +2872,7 @@ type Stream struct {
 
 func (x *Stream) Reset() {
 	*x = Stream{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[32]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2629,7 +2884,7 @@ func (x *Stream) String() string {
 func (*Stream) ProtoMessage() {}
 
 func (x *Stream) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[32]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2642,7 +2897,7 @@ func (x *Stream) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stream.ProtoReflect.Descriptor instead.
 func (*Stream) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{32}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Stream) GetId() uint64 {
@@ -2692,7 +2947,7 @@ type Producer struct {
 
 func (x *Producer) Reset() {
 	*x = Producer{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[33]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2704,7 +2959,7 @@ func (x *Producer) String() string {
 func (*Producer) ProtoMessage() {}
 
 func (x *Producer) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[33]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2717,7 +2972,7 @@ func (x *Producer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Producer.ProtoReflect.Descriptor instead.
 func (*Producer) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{33}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Producer) GetName() string {
@@ -2759,7 +3014,7 @@ type HeldLease struct {
 
 func (x *HeldLease) Reset() {
 	*x = HeldLease{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[34]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2771,7 +3026,7 @@ func (x *HeldLease) String() string {
 func (*HeldLease) ProtoMessage() {}
 
 func (x *HeldLease) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[34]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2784,7 +3039,7 @@ func (x *HeldLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldLease.ProtoReflect.Descriptor instead.
 func (*HeldLease) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{34}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *HeldLease) GetId() uint64 {
@@ -2841,7 +3096,7 @@ type Pipeline struct {
 
 func (x *Pipeline) Reset() {
 	*x = Pipeline{}
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[35]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2853,7 +3108,7 @@ func (x *Pipeline) String() string {
 func (*Pipeline) ProtoMessage() {}
 
 func (x *Pipeline) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_meta_v1_meta_proto_msgTypes[35]
+	mi := &file_weir_meta_v1_meta_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2866,7 +3121,7 @@ func (x *Pipeline) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pipeline.ProtoReflect.Descriptor instead.
 func (*Pipeline) Descriptor() ([]byte, []int) {
-	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{35}
+	return file_weir_meta_v1_meta_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Pipeline) GetUid() uint64 {
@@ -3048,8 +3303,7 @@ var File_weir_meta_v1_meta_proto protoreflect.FileDescriptor
 
 const file_weir_meta_v1_meta_proto_rawDesc = "" +
 	"\n" +
-	"\x17weir/meta/v1/meta.proto\x12\fweir.meta.v1\"\x99\n" +
-	"\n" +
+	"\x17weir/meta/v1/meta.proto\x12\fweir.meta.v1\"\x9c\v\n" +
 	"\aCommand\x12\x10\n" +
 	"\x03now\x18\x01 \x01(\x03R\x03now\x127\n" +
 	"\tbootstrap\x18\x02 \x01(\v2\x17.weir.meta.v1.BootstrapH\x00R\tbootstrap\x12A\n" +
@@ -3076,7 +3330,9 @@ const file_weir_meta_v1_meta_proto_rawDesc = "" +
 	"\n" +
 	"put_member\x18\x12 \x01(\v2\x17.weir.meta.v1.PutMemberH\x00R\tputMember\x12H\n" +
 	"\x10set_member_state\x18\x13 \x01(\v2\x1c.weir.meta.v1.SetMemberStateH\x00R\x0esetMemberState\x12N\n" +
-	"\x12set_stream_options\x18\x14 \x01(\v2\x1e.weir.meta.v1.SetStreamOptionsH\x00R\x10setStreamOptionsB\t\n" +
+	"\x12set_stream_options\x18\x14 \x01(\v2\x1e.weir.meta.v1.SetStreamOptionsH\x00R\x10setStreamOptions\x12A\n" +
+	"\rset_placement\x18\x15 \x01(\v2\x1a.weir.meta.v1.SetPlacementH\x00R\fsetPlacement\x12>\n" +
+	"\fset_replicas\x18\x16 \x01(\v2\x19.weir.meta.v1.SetReplicasH\x00R\vsetReplicasB\t\n" +
 	"\acommand\"r\n" +
 	"\tBootstrap\x12\x1d\n" +
 	"\n" +
@@ -3095,7 +3351,18 @@ const file_weir_meta_v1_meta_proto_rawDesc = "" +
 	"\x06member\x18\x01 \x01(\v2\x14.weir.meta.v1.MemberR\x06member\"Q\n" +
 	"\x0eSetMemberState\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12/\n" +
-	"\x05state\x18\x02 \x01(\x0e2\x19.weir.meta.v1.MemberStateR\x05state\"\x7f\n" +
+	"\x05state\x18\x02 \x01(\x0e2\x19.weir.meta.v1.MemberStateR\x05state\"\x1e\n" +
+	"\x06Voters\x12\x14\n" +
+	"\x05nodes\x18\x01 \x03(\tR\x05nodes\"\x7f\n" +
+	"\tPlacement\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x04R\brevision\x12(\n" +
+	"\x04meta\x18\x02 \x01(\v2\x14.weir.meta.v1.VotersR\x04meta\x12,\n" +
+	"\x06shards\x18\x03 \x03(\v2\x14.weir.meta.v1.VotersR\x06shards\"[\n" +
+	"\fSetPlacement\x12\x14\n" +
+	"\x05after\x18\x01 \x01(\x04R\x05after\x125\n" +
+	"\tplacement\x18\x02 \x01(\v2\x17.weir.meta.v1.PlacementR\tplacement\")\n" +
+	"\vSetReplicas\x12\x1a\n" +
+	"\breplicas\x18\x01 \x01(\rR\breplicas\"\x7f\n" +
 	"\x06Column\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\rR\x04type\x12\x19\n" +
@@ -3229,7 +3496,7 @@ const file_weir_meta_v1_meta_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\binstance\x18\x02 \x01(\tR\binstance\"3\n" +
 	"\x06Expire\x12)\n" +
-	"\x10producers_before\x18\x01 \x01(\x03R\x0fproducersBefore\"\xa4\x03\n" +
+	"\x10producers_before\x18\x01 \x01(\x03R\x0fproducersBefore\"\xf7\x03\n" +
 	"\bSnapshot\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x10\n" +
 	"\x03now\x18\x02 \x01(\x03R\x03now\x12\x1d\n" +
@@ -3244,7 +3511,9 @@ const file_weir_meta_v1_meta_proto_rawDesc = "" +
 	"\tproducers\x18\t \x03(\v2\x16.weir.meta.v1.ProducerR\tproducers\x12'\n" +
 	"\x0fforgotten_epoch\x18\n" +
 	" \x01(\x04R\x0eforgottenEpoch\x12.\n" +
-	"\amembers\x18\v \x03(\v2\x14.weir.meta.v1.MemberR\amembers\"\xc1\x01\n" +
+	"\amembers\x18\v \x03(\v2\x14.weir.meta.v1.MemberR\amembers\x12\x1a\n" +
+	"\breplicas\x18\f \x01(\rR\breplicas\x125\n" +
+	"\tplacement\x18\r \x01(\v2\x17.weir.meta.v1.PlacementR\tplacement\"\xc1\x01\n" +
 	"\x06Stream\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12>\n" +
 	"\n" +
@@ -3331,7 +3600,7 @@ func file_weir_meta_v1_meta_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_meta_v1_meta_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_weir_meta_v1_meta_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_weir_meta_v1_meta_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
 var file_weir_meta_v1_meta_proto_goTypes = []any{
 	(MemberState)(0),         // 0: weir.meta.v1.MemberState
 	(PipelineState)(0),       // 1: weir.meta.v1.PipelineState
@@ -3341,103 +3610,113 @@ var file_weir_meta_v1_meta_proto_goTypes = []any{
 	(*Member)(nil),           // 5: weir.meta.v1.Member
 	(*PutMember)(nil),        // 6: weir.meta.v1.PutMember
 	(*SetMemberState)(nil),   // 7: weir.meta.v1.SetMemberState
-	(*Column)(nil),           // 8: weir.meta.v1.Column
-	(*Option)(nil),           // 9: weir.meta.v1.Option
-	(*StreamDefinition)(nil), // 10: weir.meta.v1.StreamDefinition
-	(*CreateStream)(nil),     // 11: weir.meta.v1.CreateStream
-	(*SetStreamOptions)(nil), // 12: weir.meta.v1.SetStreamOptions
-	(*SealStream)(nil),       // 13: weir.meta.v1.SealStream
-	(*DropStream)(nil),       // 14: weir.meta.v1.DropStream
-	(*Position)(nil),         // 15: weir.meta.v1.Position
-	(*ReadStream)(nil),       // 16: weir.meta.v1.ReadStream
-	(*CreatePipeline)(nil),   // 17: weir.meta.v1.CreatePipeline
-	(*DeletePipeline)(nil),   // 18: weir.meta.v1.DeletePipeline
-	(*SetOptions)(nil),       // 19: weir.meta.v1.SetOptions
-	(*SourceRow)(nil),        // 20: weir.meta.v1.SourceRow
-	(*Failure)(nil),          // 21: weir.meta.v1.Failure
-	(*SetPipelineState)(nil), // 22: weir.meta.v1.SetPipelineState
-	(*ReserveAttempts)(nil),  // 23: weir.meta.v1.ReserveAttempts
-	(*Owner)(nil),            // 24: weir.meta.v1.Owner
-	(*BeginIncarnation)(nil), // 25: weir.meta.v1.BeginIncarnation
-	(*ShardCommit)(nil),      // 26: weir.meta.v1.ShardCommit
-	(*Checkpoint)(nil),       // 27: weir.meta.v1.Checkpoint
-	(*CommitCheckpoint)(nil), // 28: weir.meta.v1.CommitCheckpoint
-	(*Lease)(nil),            // 29: weir.meta.v1.Lease
-	(*RenewLease)(nil),       // 30: weir.meta.v1.RenewLease
-	(*ReleaseLease)(nil),     // 31: weir.meta.v1.ReleaseLease
-	(*OpenProducer)(nil),     // 32: weir.meta.v1.OpenProducer
-	(*Expire)(nil),           // 33: weir.meta.v1.Expire
-	(*Snapshot)(nil),         // 34: weir.meta.v1.Snapshot
-	(*Stream)(nil),           // 35: weir.meta.v1.Stream
-	(*Producer)(nil),         // 36: weir.meta.v1.Producer
-	(*HeldLease)(nil),        // 37: weir.meta.v1.HeldLease
-	(*Pipeline)(nil),         // 38: weir.meta.v1.Pipeline
+	(*Voters)(nil),           // 8: weir.meta.v1.Voters
+	(*Placement)(nil),        // 9: weir.meta.v1.Placement
+	(*SetPlacement)(nil),     // 10: weir.meta.v1.SetPlacement
+	(*SetReplicas)(nil),      // 11: weir.meta.v1.SetReplicas
+	(*Column)(nil),           // 12: weir.meta.v1.Column
+	(*Option)(nil),           // 13: weir.meta.v1.Option
+	(*StreamDefinition)(nil), // 14: weir.meta.v1.StreamDefinition
+	(*CreateStream)(nil),     // 15: weir.meta.v1.CreateStream
+	(*SetStreamOptions)(nil), // 16: weir.meta.v1.SetStreamOptions
+	(*SealStream)(nil),       // 17: weir.meta.v1.SealStream
+	(*DropStream)(nil),       // 18: weir.meta.v1.DropStream
+	(*Position)(nil),         // 19: weir.meta.v1.Position
+	(*ReadStream)(nil),       // 20: weir.meta.v1.ReadStream
+	(*CreatePipeline)(nil),   // 21: weir.meta.v1.CreatePipeline
+	(*DeletePipeline)(nil),   // 22: weir.meta.v1.DeletePipeline
+	(*SetOptions)(nil),       // 23: weir.meta.v1.SetOptions
+	(*SourceRow)(nil),        // 24: weir.meta.v1.SourceRow
+	(*Failure)(nil),          // 25: weir.meta.v1.Failure
+	(*SetPipelineState)(nil), // 26: weir.meta.v1.SetPipelineState
+	(*ReserveAttempts)(nil),  // 27: weir.meta.v1.ReserveAttempts
+	(*Owner)(nil),            // 28: weir.meta.v1.Owner
+	(*BeginIncarnation)(nil), // 29: weir.meta.v1.BeginIncarnation
+	(*ShardCommit)(nil),      // 30: weir.meta.v1.ShardCommit
+	(*Checkpoint)(nil),       // 31: weir.meta.v1.Checkpoint
+	(*CommitCheckpoint)(nil), // 32: weir.meta.v1.CommitCheckpoint
+	(*Lease)(nil),            // 33: weir.meta.v1.Lease
+	(*RenewLease)(nil),       // 34: weir.meta.v1.RenewLease
+	(*ReleaseLease)(nil),     // 35: weir.meta.v1.ReleaseLease
+	(*OpenProducer)(nil),     // 36: weir.meta.v1.OpenProducer
+	(*Expire)(nil),           // 37: weir.meta.v1.Expire
+	(*Snapshot)(nil),         // 38: weir.meta.v1.Snapshot
+	(*Stream)(nil),           // 39: weir.meta.v1.Stream
+	(*Producer)(nil),         // 40: weir.meta.v1.Producer
+	(*HeldLease)(nil),        // 41: weir.meta.v1.HeldLease
+	(*Pipeline)(nil),         // 42: weir.meta.v1.Pipeline
 }
 var file_weir_meta_v1_meta_proto_depIdxs = []int32{
 	4,  // 0: weir.meta.v1.Command.bootstrap:type_name -> weir.meta.v1.Bootstrap
-	11, // 1: weir.meta.v1.Command.create_stream:type_name -> weir.meta.v1.CreateStream
-	13, // 2: weir.meta.v1.Command.seal_stream:type_name -> weir.meta.v1.SealStream
-	14, // 3: weir.meta.v1.Command.drop_stream:type_name -> weir.meta.v1.DropStream
-	17, // 4: weir.meta.v1.Command.create_pipeline:type_name -> weir.meta.v1.CreatePipeline
-	18, // 5: weir.meta.v1.Command.delete_pipeline:type_name -> weir.meta.v1.DeletePipeline
-	19, // 6: weir.meta.v1.Command.set_options:type_name -> weir.meta.v1.SetOptions
-	22, // 7: weir.meta.v1.Command.set_pipeline_state:type_name -> weir.meta.v1.SetPipelineState
-	23, // 8: weir.meta.v1.Command.reserve_attempts:type_name -> weir.meta.v1.ReserveAttempts
-	25, // 9: weir.meta.v1.Command.begin_incarnation:type_name -> weir.meta.v1.BeginIncarnation
-	28, // 10: weir.meta.v1.Command.commit_checkpoint:type_name -> weir.meta.v1.CommitCheckpoint
-	29, // 11: weir.meta.v1.Command.lease:type_name -> weir.meta.v1.Lease
-	30, // 12: weir.meta.v1.Command.renew_lease:type_name -> weir.meta.v1.RenewLease
-	31, // 13: weir.meta.v1.Command.release_lease:type_name -> weir.meta.v1.ReleaseLease
-	32, // 14: weir.meta.v1.Command.open_producer:type_name -> weir.meta.v1.OpenProducer
-	33, // 15: weir.meta.v1.Command.expire:type_name -> weir.meta.v1.Expire
+	15, // 1: weir.meta.v1.Command.create_stream:type_name -> weir.meta.v1.CreateStream
+	17, // 2: weir.meta.v1.Command.seal_stream:type_name -> weir.meta.v1.SealStream
+	18, // 3: weir.meta.v1.Command.drop_stream:type_name -> weir.meta.v1.DropStream
+	21, // 4: weir.meta.v1.Command.create_pipeline:type_name -> weir.meta.v1.CreatePipeline
+	22, // 5: weir.meta.v1.Command.delete_pipeline:type_name -> weir.meta.v1.DeletePipeline
+	23, // 6: weir.meta.v1.Command.set_options:type_name -> weir.meta.v1.SetOptions
+	26, // 7: weir.meta.v1.Command.set_pipeline_state:type_name -> weir.meta.v1.SetPipelineState
+	27, // 8: weir.meta.v1.Command.reserve_attempts:type_name -> weir.meta.v1.ReserveAttempts
+	29, // 9: weir.meta.v1.Command.begin_incarnation:type_name -> weir.meta.v1.BeginIncarnation
+	32, // 10: weir.meta.v1.Command.commit_checkpoint:type_name -> weir.meta.v1.CommitCheckpoint
+	33, // 11: weir.meta.v1.Command.lease:type_name -> weir.meta.v1.Lease
+	34, // 12: weir.meta.v1.Command.renew_lease:type_name -> weir.meta.v1.RenewLease
+	35, // 13: weir.meta.v1.Command.release_lease:type_name -> weir.meta.v1.ReleaseLease
+	36, // 14: weir.meta.v1.Command.open_producer:type_name -> weir.meta.v1.OpenProducer
+	37, // 15: weir.meta.v1.Command.expire:type_name -> weir.meta.v1.Expire
 	6,  // 16: weir.meta.v1.Command.put_member:type_name -> weir.meta.v1.PutMember
 	7,  // 17: weir.meta.v1.Command.set_member_state:type_name -> weir.meta.v1.SetMemberState
-	12, // 18: weir.meta.v1.Command.set_stream_options:type_name -> weir.meta.v1.SetStreamOptions
-	5,  // 19: weir.meta.v1.Bootstrap.members:type_name -> weir.meta.v1.Member
-	0,  // 20: weir.meta.v1.Member.state:type_name -> weir.meta.v1.MemberState
-	5,  // 21: weir.meta.v1.PutMember.member:type_name -> weir.meta.v1.Member
-	0,  // 22: weir.meta.v1.SetMemberState.state:type_name -> weir.meta.v1.MemberState
-	8,  // 23: weir.meta.v1.StreamDefinition.columns:type_name -> weir.meta.v1.Column
-	9,  // 24: weir.meta.v1.StreamDefinition.options:type_name -> weir.meta.v1.Option
-	10, // 25: weir.meta.v1.CreateStream.definition:type_name -> weir.meta.v1.StreamDefinition
-	9,  // 26: weir.meta.v1.SetStreamOptions.options:type_name -> weir.meta.v1.Option
-	9,  // 27: weir.meta.v1.CreatePipeline.options:type_name -> weir.meta.v1.Option
-	10, // 28: weir.meta.v1.CreatePipeline.declared:type_name -> weir.meta.v1.StreamDefinition
-	16, // 29: weir.meta.v1.CreatePipeline.reads:type_name -> weir.meta.v1.ReadStream
-	15, // 30: weir.meta.v1.CreatePipeline.start:type_name -> weir.meta.v1.Position
-	15, // 31: weir.meta.v1.CreatePipeline.deploy_end:type_name -> weir.meta.v1.Position
-	24, // 32: weir.meta.v1.CreatePipeline.owners:type_name -> weir.meta.v1.Owner
-	9,  // 33: weir.meta.v1.SetOptions.options:type_name -> weir.meta.v1.Option
-	20, // 34: weir.meta.v1.Failure.row:type_name -> weir.meta.v1.SourceRow
-	1,  // 35: weir.meta.v1.SetPipelineState.state:type_name -> weir.meta.v1.PipelineState
-	21, // 36: weir.meta.v1.SetPipelineState.failure:type_name -> weir.meta.v1.Failure
-	20, // 37: weir.meta.v1.SetPipelineState.skip:type_name -> weir.meta.v1.SourceRow
-	24, // 38: weir.meta.v1.BeginIncarnation.owners:type_name -> weir.meta.v1.Owner
-	2,  // 39: weir.meta.v1.Checkpoint.guarantee:type_name -> weir.meta.v1.Guarantee
-	15, // 40: weir.meta.v1.Checkpoint.positions:type_name -> weir.meta.v1.Position
-	26, // 41: weir.meta.v1.Checkpoint.shards:type_name -> weir.meta.v1.ShardCommit
-	27, // 42: weir.meta.v1.CommitCheckpoint.checkpoint:type_name -> weir.meta.v1.Checkpoint
-	35, // 43: weir.meta.v1.Snapshot.streams:type_name -> weir.meta.v1.Stream
-	38, // 44: weir.meta.v1.Snapshot.pipelines:type_name -> weir.meta.v1.Pipeline
-	36, // 45: weir.meta.v1.Snapshot.producers:type_name -> weir.meta.v1.Producer
-	5,  // 46: weir.meta.v1.Snapshot.members:type_name -> weir.meta.v1.Member
-	10, // 47: weir.meta.v1.Stream.definition:type_name -> weir.meta.v1.StreamDefinition
-	9,  // 48: weir.meta.v1.Stream.declared:type_name -> weir.meta.v1.Option
-	9,  // 49: weir.meta.v1.Pipeline.options:type_name -> weir.meta.v1.Option
-	1,  // 50: weir.meta.v1.Pipeline.state:type_name -> weir.meta.v1.PipelineState
-	21, // 51: weir.meta.v1.Pipeline.failure:type_name -> weir.meta.v1.Failure
-	27, // 52: weir.meta.v1.Pipeline.base:type_name -> weir.meta.v1.Checkpoint
-	24, // 53: weir.meta.v1.Pipeline.owners:type_name -> weir.meta.v1.Owner
-	15, // 54: weir.meta.v1.Pipeline.start:type_name -> weir.meta.v1.Position
-	15, // 55: weir.meta.v1.Pipeline.deploy_end:type_name -> weir.meta.v1.Position
-	27, // 56: weir.meta.v1.Pipeline.cuts:type_name -> weir.meta.v1.Checkpoint
-	37, // 57: weir.meta.v1.Pipeline.leases:type_name -> weir.meta.v1.HeldLease
-	20, // 58: weir.meta.v1.Pipeline.skip:type_name -> weir.meta.v1.SourceRow
-	59, // [59:59] is the sub-list for method output_type
-	59, // [59:59] is the sub-list for method input_type
-	59, // [59:59] is the sub-list for extension type_name
-	59, // [59:59] is the sub-list for extension extendee
-	0,  // [0:59] is the sub-list for field type_name
+	16, // 18: weir.meta.v1.Command.set_stream_options:type_name -> weir.meta.v1.SetStreamOptions
+	10, // 19: weir.meta.v1.Command.set_placement:type_name -> weir.meta.v1.SetPlacement
+	11, // 20: weir.meta.v1.Command.set_replicas:type_name -> weir.meta.v1.SetReplicas
+	5,  // 21: weir.meta.v1.Bootstrap.members:type_name -> weir.meta.v1.Member
+	0,  // 22: weir.meta.v1.Member.state:type_name -> weir.meta.v1.MemberState
+	5,  // 23: weir.meta.v1.PutMember.member:type_name -> weir.meta.v1.Member
+	0,  // 24: weir.meta.v1.SetMemberState.state:type_name -> weir.meta.v1.MemberState
+	8,  // 25: weir.meta.v1.Placement.meta:type_name -> weir.meta.v1.Voters
+	8,  // 26: weir.meta.v1.Placement.shards:type_name -> weir.meta.v1.Voters
+	9,  // 27: weir.meta.v1.SetPlacement.placement:type_name -> weir.meta.v1.Placement
+	12, // 28: weir.meta.v1.StreamDefinition.columns:type_name -> weir.meta.v1.Column
+	13, // 29: weir.meta.v1.StreamDefinition.options:type_name -> weir.meta.v1.Option
+	14, // 30: weir.meta.v1.CreateStream.definition:type_name -> weir.meta.v1.StreamDefinition
+	13, // 31: weir.meta.v1.SetStreamOptions.options:type_name -> weir.meta.v1.Option
+	13, // 32: weir.meta.v1.CreatePipeline.options:type_name -> weir.meta.v1.Option
+	14, // 33: weir.meta.v1.CreatePipeline.declared:type_name -> weir.meta.v1.StreamDefinition
+	20, // 34: weir.meta.v1.CreatePipeline.reads:type_name -> weir.meta.v1.ReadStream
+	19, // 35: weir.meta.v1.CreatePipeline.start:type_name -> weir.meta.v1.Position
+	19, // 36: weir.meta.v1.CreatePipeline.deploy_end:type_name -> weir.meta.v1.Position
+	28, // 37: weir.meta.v1.CreatePipeline.owners:type_name -> weir.meta.v1.Owner
+	13, // 38: weir.meta.v1.SetOptions.options:type_name -> weir.meta.v1.Option
+	24, // 39: weir.meta.v1.Failure.row:type_name -> weir.meta.v1.SourceRow
+	1,  // 40: weir.meta.v1.SetPipelineState.state:type_name -> weir.meta.v1.PipelineState
+	25, // 41: weir.meta.v1.SetPipelineState.failure:type_name -> weir.meta.v1.Failure
+	24, // 42: weir.meta.v1.SetPipelineState.skip:type_name -> weir.meta.v1.SourceRow
+	28, // 43: weir.meta.v1.BeginIncarnation.owners:type_name -> weir.meta.v1.Owner
+	2,  // 44: weir.meta.v1.Checkpoint.guarantee:type_name -> weir.meta.v1.Guarantee
+	19, // 45: weir.meta.v1.Checkpoint.positions:type_name -> weir.meta.v1.Position
+	30, // 46: weir.meta.v1.Checkpoint.shards:type_name -> weir.meta.v1.ShardCommit
+	31, // 47: weir.meta.v1.CommitCheckpoint.checkpoint:type_name -> weir.meta.v1.Checkpoint
+	39, // 48: weir.meta.v1.Snapshot.streams:type_name -> weir.meta.v1.Stream
+	42, // 49: weir.meta.v1.Snapshot.pipelines:type_name -> weir.meta.v1.Pipeline
+	40, // 50: weir.meta.v1.Snapshot.producers:type_name -> weir.meta.v1.Producer
+	5,  // 51: weir.meta.v1.Snapshot.members:type_name -> weir.meta.v1.Member
+	9,  // 52: weir.meta.v1.Snapshot.placement:type_name -> weir.meta.v1.Placement
+	14, // 53: weir.meta.v1.Stream.definition:type_name -> weir.meta.v1.StreamDefinition
+	13, // 54: weir.meta.v1.Stream.declared:type_name -> weir.meta.v1.Option
+	13, // 55: weir.meta.v1.Pipeline.options:type_name -> weir.meta.v1.Option
+	1,  // 56: weir.meta.v1.Pipeline.state:type_name -> weir.meta.v1.PipelineState
+	25, // 57: weir.meta.v1.Pipeline.failure:type_name -> weir.meta.v1.Failure
+	31, // 58: weir.meta.v1.Pipeline.base:type_name -> weir.meta.v1.Checkpoint
+	28, // 59: weir.meta.v1.Pipeline.owners:type_name -> weir.meta.v1.Owner
+	19, // 60: weir.meta.v1.Pipeline.start:type_name -> weir.meta.v1.Position
+	19, // 61: weir.meta.v1.Pipeline.deploy_end:type_name -> weir.meta.v1.Position
+	31, // 62: weir.meta.v1.Pipeline.cuts:type_name -> weir.meta.v1.Checkpoint
+	41, // 63: weir.meta.v1.Pipeline.leases:type_name -> weir.meta.v1.HeldLease
+	24, // 64: weir.meta.v1.Pipeline.skip:type_name -> weir.meta.v1.SourceRow
+	65, // [65:65] is the sub-list for method output_type
+	65, // [65:65] is the sub-list for method input_type
+	65, // [65:65] is the sub-list for extension type_name
+	65, // [65:65] is the sub-list for extension extendee
+	0,  // [0:65] is the sub-list for field type_name
 }
 
 func init() { file_weir_meta_v1_meta_proto_init() }
@@ -3465,6 +3744,8 @@ func file_weir_meta_v1_meta_proto_init() {
 		(*Command_PutMember)(nil),
 		(*Command_SetMemberState)(nil),
 		(*Command_SetStreamOptions)(nil),
+		(*Command_SetPlacement)(nil),
+		(*Command_SetReplicas)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3472,7 +3753,7 @@ func file_weir_meta_v1_meta_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_meta_v1_meta_proto_rawDesc), len(file_weir_meta_v1_meta_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   36,
+			NumMessages:   40,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
