@@ -108,6 +108,8 @@ type Tuning struct {
 	SegmentBytes int64
 	// ElectionTimeout is how long a log's members wait for their leader before they elect another.
 	ElectionTimeout time.Duration
+	// RepairAfter is how long a node is silent before others vote in its place; default membership.DefaultRepairAfter.
+	RepairAfter time.Duration
 	// DiskEvery is how often the free space of the disk is looked at.
 	DiskEvery time.Duration
 	// PeerMap has, for the address of another node, the one to dial instead: of a proxy that the node does not know of.

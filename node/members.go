@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"time"
 
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/internal/pace"
@@ -18,6 +19,11 @@ func (n *Node) newMembership(local func() *weirv1.NodeStatus) *membership.Member
 	self.GRPCAddr, self.HTTPAddr = n.cfg.advertised(n.GRPCAddr()), n.cfg.advertised(n.HTTPAddr())
 	cfg := membership.Config{
 		Self: self, Meta: st.meta, MetaLog: memberLog{st.group}, Probe: st.peers.ask, Local: local, Logger: n.cfg.Logger, Digest: n.digest, Condemn: n.condemn,
+		RepairAfter: n.cfg.Tuning.RepairAfter,
+		Checkpoint: func(ctx context.Context, uid dataflow.PipelineUID) error {
+			_, err := n.asked.Trigger(ctx, uid)
+			return err
+		},
 		Ask: func(node string) (peerv1.NodeServiceClient, error) {
 			conn, err := n.connTo(node)
 			if err != nil {
@@ -67,6 +73,9 @@ type memberLog struct{ *raftlog.Group }
 
 var _ membership.Log = memberLog{}
 
+// awayAfter is how long a member is not heard of before its leader counts it as away.
+const awayAfter = 3 * time.Second
+
 // lag is how many entries a member may lack that counts as having caught up: some milliseconds of a busy log.
 const lag = 1000
 
@@ -82,7 +91,9 @@ func (l memberLog) Servers() ([]membership.Server, error) {
 	}
 	out := make([]membership.Server, 0, len(ms))
 	for _, m := range ms {
-		out = append(out, membership.Server{ID: m.ID, Voter: m.Voter, CaughtUp: m.Match > 0 && m.Match+lag >= most})
+		out = append(out, membership.Server{
+			ID: m.ID, Voter: m.Voter, CaughtUp: m.Match > 0 && m.Match+lag >= most, Away: time.Since(m.LastContact) >= awayAfter, Heard: m.LastContact,
+		})
 	}
 	return out, nil
 }

@@ -186,21 +186,22 @@ func (n *Node) connTo(node string) (grpc.ClientConnInterface, error) {
 }
 
 func (n *Node) metaStatus() api.RaftLog {
-	s := n.storage.group.Stats()
-	return api.RaftLog{
-		Group: "meta", Role: roleOf(s.State), Leader: n.storage.group.Leader(), Term: s.Term,
-		Applied: s.AppliedIndex, Last: s.LastIndex, Snapshot: s.SnapshotIndex,
+	g := n.storage.group
+	s := g.Stats()
+	l := api.RaftLog{Group: "meta", Leader: g.Leader(), Term: s.Term, Applied: s.AppliedIndex, Last: s.LastIndex, Snapshot: s.SnapshotIndex}
+	if members, err := g.Members(); err == nil { // it fails only while the log is being closed
+		for _, m := range members {
+			l.AddMember(m.ID, m.Voter)
+		}
 	}
-}
-
-func roleOf(state string) string {
-	switch state {
+	l.Follows(n.cfg.NodeID)
+	switch s.State {
 	case "Leader":
-		return "leader"
+		l.Role = api.RoleLeader
 	case "Candidate":
-		return "candidate"
+		l.Role = api.RoleCandidate
 	}
-	return "follower"
+	return l
 }
 
 // buildVersion says what this binary is.

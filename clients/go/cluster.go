@@ -46,6 +46,12 @@ func (c *Client) Rebalance(ctx context.Context) (*weirv1.RebalanceResponse, erro
 	return call(ctx, c, repeatable, c.cluster.Rebalance, &weirv1.RebalanceRequest{})
 }
 
+// SetReplicas says how many nodes vote in each shard's log: 3, 5 or 7.
+func (c *Client) SetReplicas(ctx context.Context, n int) error {
+	_, err := call(ctx, c, repeatable, c.cluster.SetReplicas, &weirv1.SetReplicasRequest{Replicas: uint32(max(n, 0))})
+	return err
+}
+
 // VerifyCluster compares what the nodes hold of pipelines at one cut; no names = of all.
 func (c *Client) VerifyCluster(ctx context.Context, pipelines ...string) (*weirv1.VerifyClusterResponse, error) {
 	return call(ctx, c, repeatable, c.cluster.VerifyCluster, &weirv1.VerifyClusterRequest{Pipelines: pipelines})

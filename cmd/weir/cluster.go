@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -14,14 +16,15 @@ import (
 
 func (c *cli) clusterCommand() *cobra.Command {
 	return c.noun("cluster", "Look at the node group, and change its nodes", c.clusterStatusCommand(), c.clusterAddCommand(), c.clusterRemoveCommand(),
-		c.clusterDrainCommand(), c.clusterRebalanceCommand(), c.clusterVerifyCommand())
+		c.clusterDrainCommand(), c.clusterRebalanceCommand(), c.clusterReplicasCommand(), c.clusterVerifyCommand())
 }
 
 func (c *cli) clusterStatusCommand() *cobra.Command {
 	var watch bool
 	cmd := &cobra.Command{Use: "status [flags]", Short: "Show the group, its nodes and its logs",
-		Long: `Show the group: its nodes, which of them lead which logs, how far each has applied them, the newest cut that each
-serves, and the room on its disk. The node that answers asks the others; one that does not answer is shown so.`}
+		Long: `Show the group: its nodes, which logs each of them leads and votes in, how far each has applied them, the newest cut
+that each serves, and the room on its disk. The node that answers asks the others; one that does not answer is shown so. Then the
+logs, as that node has them: its role is leader, voter, or reader, which follows without a vote.`}
 	cmd.Flags().BoolVar(&watch, "watch", false, "show it again each second, until interrupted")
 	return c.clientVerb(cmd, cobra.NoArgs, func(ctx context.Context, w *weir.Client, _ []string) error {
 		for {
@@ -50,8 +53,12 @@ func (c *cli) printStatus(ctx context.Context, w *weir.Client) error {
 	if c.json() {
 		return c.printJSON(s)
 	}
-	if _, err := fmt.Fprintf(c.stdout, "group %s: %d shards, %d pipelines, %d streams\nnode %s, version %s, up since %s\n\n",
-		s.GetClusterId(), s.GetShards(), s.GetPipelines(), s.GetStreams(), s.GetNode(), s.GetVersion(), timeText(s.GetStartedAt())); err != nil {
+	replicas := ""
+	if s.GetReplicas() > 0 {
+		replicas = fmt.Sprintf(" with %d voters each", min(int(s.GetReplicas()), len(members(s))))
+	}
+	if _, err := fmt.Fprintf(c.stdout, "group %s: %d shards%s, %d pipelines, %d streams\nnode %s, version %s, up since %s\n\n",
+		s.GetClusterId(), s.GetShards(), replicas, s.GetPipelines(), s.GetStreams(), s.GetNode(), s.GetVersion(), timeText(s.GetStartedAt())); err != nil {
 		return err
 	}
 	if len(s.GetNodes()) > 0 {
@@ -59,14 +66,19 @@ func (c *cli) printStatus(ctx context.Context, w *weir.Client) error {
 			return err
 		}
 	}
-	t := newTable(c.stdout, "LOG", "ROLE", "LEADER", "TERM", "APPLIED", "LAST", "SNAPSHOT")
+	t := newTable(c.stdout, "LOG", "ROLE", "LEADER", "VOTERS", "READERS", "TERM", "APPLIED", "LAST", "SNAPSHOT")
 	for _, l := range append([]*weirv1.RaftLog{s.GetMeta()}, s.GetShardLogs()...) {
-		if err := t.add(text(l.GetGroup()), text(l.GetRole()), text(l.GetLeader()), number(l.GetTerm()), number(l.GetAppliedIndex()),
-			number(l.GetLastIndex()), number(l.GetSnapshotIndex())); err != nil {
+		if err := t.add(text(l.GetGroup()), text(l.GetRole()), text(l.GetLeader()), text(strings.Join(l.GetVoters(), ",")), text(strings.Join(l.GetReaders(), ",")),
+			number(l.GetTerm()), number(l.GetAppliedIndex()), number(l.GetLastIndex()), number(l.GetSnapshotIndex())); err != nil {
 			return err
 		}
 	}
 	return t.flush()
+}
+
+// members returns the nodes that are in the group and stay.
+func members(s *weirv1.GetStatusResponse) []*weirv1.NodeStatus {
+	return slices.DeleteFunc(slices.Clone(s.GetNodes()), func(n *weirv1.NodeStatus) bool { return n.GetState() == "gone" || n.GetState() == "leaving" })
 }
 
 // printNodes prints a line per node. Behind is how many entries of all logs it has not applied that another node has.
@@ -77,30 +89,34 @@ func (c *cli) printNodes(s *weirv1.GetStatusResponse) error {
 			most[l.GetGroup()] = max(most[l.GetGroup()], l.GetAppliedIndex())
 		}
 	}
-	t := newTable(c.stdout, "NODE", "STATE", "LEADS", "BEHIND", "CUTS", "DISK FREE", "VERSION", "PEERS", "CLIENTS")
+	t := newTable(c.stdout, "NODE", "STATE", "LEADS", "VOTES", "BEHIND", "CUTS", "DISK FREE", "VERSION", "PEERS", "CLIENTS")
 	for _, n := range s.GetNodes() {
 		if !n.GetReachable() {
 			state := n.GetState()
 			if n.GetProblem() != "" {
 				state += ", does not answer"
 			}
-			if err := t.add(text(n.GetNode()), text(state), text(""), text(""), text(""), text(""), text(""), text(n.GetPeerAddr()), text(n.GetGrpcAddr())); err != nil {
+			if err := t.add(text(n.GetNode()), text(state), text(""), text(""), text(""), text(""), text(""), text(""), text(n.GetPeerAddr()), text(n.GetGrpcAddr())); err != nil {
 				return err
 			}
 			continue
 		}
-		var leads, cuts []string
+		var leads, votes, cuts []string
 		var behind uint64
 		for _, l := range append([]*weirv1.RaftLog{n.GetMeta()}, n.GetShardLogs()...) {
+			log := strings.TrimPrefix(l.GetGroup(), "shard-")
 			if l.GetRole() == "leader" {
-				leads = append(leads, strings.TrimPrefix(l.GetGroup(), "shard-"))
+				leads = append(leads, log)
+			}
+			if slices.Contains(l.GetVoters(), n.GetNode()) {
+				votes = append(votes, log)
 			}
 			behind += most[l.GetGroup()] - l.GetAppliedIndex()
 		}
 		for _, p := range n.GetCuts() {
 			cuts = append(cuts, fmt.Sprintf("%s@%d", p.GetPipeline(), p.GetCheckpoint()))
 		}
-		if err := t.add(text(n.GetNode()), text(n.GetState()), text(strings.Join(leads, ",")), number(behind), text(strings.Join(cuts, " ")),
+		if err := t.add(text(n.GetNode()), text(n.GetState()), text(strings.Join(leads, ",")), text(strings.Join(votes, ",")), number(behind), text(strings.Join(cuts, " ")),
 			text(byteText(n.GetDiskFreeBytes())), text(n.GetVersion()), text(n.GetPeerAddr()), text(n.GetGrpcAddr())); err != nil {
 			return err
 		}
@@ -175,8 +191,9 @@ has fewer copies.`}, cobra.ExactArgs(1), func(ctx context.Context, w *weir.Clien
 func (c *cli) clusterDrainCommand() *cobra.Command {
 	var undo bool
 	cmd := &cobra.Command{Use: "drain NODE [flags]", Short: "Let a node lead nothing, so that it can be stopped unnoticed",
-		Long: `Move the lead of all logs away from a node, and keep it away. It goes on holding its copies and answering. Drain,
-restart, undo, one node after another, is a rolling restart.`}
+		Long: `Move the lead of all logs away from a node, and keep it away: right behind a checkpoint, so that next to nothing is
+processed again. Where other nodes can vote in its place, they do. It goes on holding its copies and answering. Drain, restart, undo,
+one node after another, is a rolling restart.`}
 	cmd.Flags().BoolVar(&undo, "undo", false, "let the node lead again")
 	return c.clientVerb(cmd, cobra.ExactArgs(1), func(ctx context.Context, w *weir.Client, args []string) error {
 		n, err := w.DrainNode(ctx, args[0], undo)
@@ -198,7 +215,7 @@ func (c *cli) printNode(n *weirv1.NodeStatus, err error) error {
 func (c *cli) clusterRebalanceCommand() *cobra.Command {
 	return c.clientVerb(&cobra.Command{Use: "rebalance [flags]", Short: "Spread the lead of the shards evenly, now",
 		Long: `Spread the lead of the shards evenly over the active nodes, now. The group does so by itself when nothing has moved
-for half a minute. Pipelines recover once, from their newest cut.`}, cobra.NoArgs, func(ctx context.Context, w *weir.Client, _ []string) error {
+for half a minute. Pipelines make a checkpoint before, and recover once, from it.`}, cobra.NoArgs, func(ctx context.Context, w *weir.Client, _ []string) error {
 		r, err := w.Rebalance(ctx)
 		if err != nil {
 			return err
@@ -214,6 +231,27 @@ for half a minute. Pipelines recover once, from their newest cut.`}, cobra.NoArg
 		if len(r.GetMoves()) == 0 {
 			_, err = fmt.Fprintln(c.stdout, "nothing to move")
 		}
+		return err
+	})
+}
+
+func (c *cli) clusterReplicasCommand() *cobra.Command {
+	return c.clientVerb(&cobra.Command{Use: "replicas N [flags]", Short: "Say how many nodes vote in each shard's log",
+		Long: `Say how many nodes vote in each shard's log: 3, which is the default, 5 or 7. An append waits for a majority of them, and a
+minority of them may be lost at once without a loss. The other nodes of the group hold every shard too and answer reads. The votes
+are spread evenly over the nodes, one change at a time; weir cluster status shows where they are.`,
+		Example: "  weir cluster replicas 5"}, cobra.ExactArgs(1), func(ctx context.Context, w *weir.Client, args []string) error {
+		n, err := strconv.Atoi(args[0])
+		if err != nil {
+			return usage(fmt.Errorf("how many? %q is not 3, 5 or 7", args[0]))
+		}
+		if err := w.SetReplicas(ctx, n); err != nil {
+			return err
+		}
+		if c.json() {
+			return c.printJSON(&weirv1.SetReplicasResponse{Replicas: uint32(n)})
+		}
+		_, err = fmt.Fprintf(c.stdout, "%d nodes vote in each shard's log, as far as there are so many\n", n)
 		return err
 	})
 }

@@ -25,9 +25,10 @@ func addTuning(f *pflag.FlagSet, t *node.Tuning, phaseFile *string) {
 	f.Var((*byteSize)(&t.SegmentBytes), "segment-bytes", "size of the log's segment files")
 	f.DurationVar(&t.QueryTime, "query-time", 0, "bound of the reading of one query")
 	f.DurationVar(&t.ElectionTimeout, "election-timeout", 0, "how long a log's members wait for their leader")
+	f.DurationVar(&t.RepairAfter, "repair-after", 0, "how long a node is silent before others vote in its place")
 	f.Var((*addrMap)(&t.PeerMap), "peer-map", "ADDR=INSTEAD,…: where to dial other nodes, through a proxy that they do not know of")
 	for _, name := range []string{
-		"phase-file", "merge-layers", "merge-bytes", "merge-age", "merge-every", "retention-every", "snapshot-bytes", "trailing-bytes", "segment-bytes", "election-timeout", "query-time", "peer-map",
+		"phase-file", "merge-layers", "merge-bytes", "merge-age", "merge-every", "retention-every", "snapshot-bytes", "trailing-bytes", "segment-bytes", "election-timeout", "query-time", "repair-after", "peer-map",
 	} {
 		f.Lookup(name).Hidden = true
 	}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/weirdb/weir/dataflow"
@@ -314,6 +315,33 @@ type RaftLog struct {
 	Role, Leader            string
 	Term                    uint64
 	Applied, Last, Snapshot dataflow.LogIndex
+	// Voters and Readers are the log's members, as this node knows them: those that vote, and those that only follow.
+	Voters, Readers []string
+}
+
+// The roles of a node in a log.
+const (
+	RoleLeader    = "leader"
+	RoleCandidate = "candidate"
+	RoleVoter     = "voter"
+	RoleReader    = "reader"
+)
+
+// AddMember adds a member of the log.
+func (l *RaftLog) AddMember(node string, votes bool) {
+	if votes {
+		l.Voters = append(l.Voters, node)
+	} else {
+		l.Readers = append(l.Readers, node)
+	}
+}
+
+// Follows sets the role of a node that follows.
+func (l *RaftLog) Follows(node string) {
+	l.Role = RoleReader
+	if slices.Contains(l.Voters, node) {
+		l.Role = RoleVoter
+	}
 }
 
 // ClusterStatus is the state of the group, as this node sees it.
@@ -339,6 +367,9 @@ type Cluster interface {
 	AddNode(ctx context.Context, peerAddr, name string) (*weirv1.NodeStatus, error)
 	RemoveNode(ctx context.Context, node string) (*weirv1.NodeStatus, error)
 	DrainNode(ctx context.Context, node string, undo bool) (*weirv1.NodeStatus, error)
+	// Replicas returns how many nodes are to vote in each shard's log, 0 in a group of one; SetReplicas says how many it is to be.
+	Replicas() int
+	SetReplicas(ctx context.Context, n int) (int, error)
 	// Rebalance spreads the shards' leads evenly and returns what it has moved.
 	Rebalance(ctx context.Context) ([]*weirv1.Move, error)
 	// Verify compares what the nodes hold of pipelines, no names = all.

@@ -25,7 +25,7 @@ type clusterService struct {
 // RaftMessage shows a log.
 func RaftMessage(l RaftLog) *weirv1.RaftLog {
 	return &weirv1.RaftLog{Group: l.Group, Role: l.Role, Term: l.Term, Leader: l.Leader, AppliedIndex: uint64(l.Applied),
-		LastIndex: uint64(l.Last), SnapshotIndex: uint64(l.Snapshot)}
+		LastIndex: uint64(l.Last), SnapshotIndex: uint64(l.Snapshot), Voters: l.Voters, Readers: l.Readers}
 }
 
 // GetStatus implements weirv1.ClusterServiceServer.
@@ -39,7 +39,7 @@ func (s *clusterService) GetStatus(ctx context.Context, _ *weirv1.GetStatusReque
 	for _, l := range c.Logs {
 		m.ShardLogs = append(m.ShardLogs, RaftMessage(l))
 	}
-	m.Nodes = s.b.Cluster.Nodes(ctx)
+	m.Nodes, m.Replicas = s.b.Cluster.Nodes(ctx), uint32(s.b.Cluster.Replicas())
 	return m, nil
 }
 
@@ -89,6 +89,15 @@ func (s *clusterService) Rebalance(ctx context.Context, _ *weirv1.RebalanceReque
 		return nil, err
 	}
 	return &weirv1.RebalanceResponse{Moves: moves}, nil
+}
+
+// SetReplicas implements weirv1.ClusterServiceServer.
+func (s *clusterService) SetReplicas(ctx context.Context, req *weirv1.SetReplicasRequest) (*weirv1.SetReplicasResponse, error) {
+	n, err := s.b.Cluster.SetReplicas(ctx, int(req.GetReplicas()))
+	if err != nil {
+		return nil, err
+	}
+	return &weirv1.SetReplicasResponse{Replicas: uint32(n)}, nil
 }
 
 // VerifyCluster implements weirv1.ClusterServiceServer.

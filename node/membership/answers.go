@@ -86,12 +86,29 @@ func (m *Membership) Set(ctx context.Context, node string, to meta.MemberState) 
 	return m.node(ctx, &member), nil
 }
 
-// Rebalance spreads the shards' leads now.
+// SetReplicas says how many nodes vote in each shard's log, and returns how many it is to be.
+func (m *Membership) SetReplicas(ctx context.Context, n int) (int, error) {
+	return m.cfg.Meta.SetReplicas(ctx, n)
+}
+
+// Rebalance spreads the shards' leads now: the leader of the meta log does.
 func (m *Membership) Rebalance(ctx context.Context) ([]Move, error) {
-	leaders, _ := m.leaders()
-	moves := Balance(m.cfg.Meta.State().Members, leaders)
-	if err := m.move(ctx, moves); err != nil {
-		return nil, dataflow.Errorf(dataflow.ReasonNodeConflict, "not every lead has moved: %w", err).WithHint("weir cluster status shows where they are; try again")
+	leader := m.cfg.MetaLog.Leader()
+	if leader == "" || leader == m.cfg.Self.Node {
+		return m.rebalance(ctx)
+	}
+	c, err := m.cfg.Ask(leader)
+	if err != nil {
+		return nil, err
+	}
+	res, err := c.Rebalance(ctx, &peerv1.RebalanceRequest{})
+	if err != nil {
+		return nil, dataflow.Errorf(dataflow.ReasonNodeConflict, "node %s, which leads the meta log, has not spread the leads: %s", leader, status.Convert(err).Message()).
+			WithHint("weir cluster status shows where they are; try again")
+	}
+	var moves []Move
+	for _, v := range res.Moves {
+		moves = append(moves, Move{Shard: int(v.Shard), From: v.From, To: v.To})
 	}
 	return moves, nil
 }
@@ -269,10 +286,23 @@ func (s *server) TransferLead(ctx context.Context, req *peerv1.TransferLeadReque
 	if log == nil {
 		return nil, status.Errorf(codes.NotFound, "there is no log %q", req.Log)
 	}
-	if err := log.TransferLead(ctx, req.To); err != nil {
+	if err := s.m.handOver(ctx, log, req.To); err != nil {
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	}
 	return &peerv1.TransferLeadResponse{}, nil
+}
+
+// Rebalance implements peerv1.NodeServiceServer.
+func (s *server) Rebalance(ctx context.Context, _ *peerv1.RebalanceRequest) (*peerv1.RebalanceResponse, error) {
+	moves, err := s.m.rebalance(ctx)
+	if err != nil {
+		return nil, status.Error(codes.FailedPrecondition, err.Error())
+	}
+	out := &peerv1.RebalanceResponse{}
+	for _, v := range moves {
+		out.Moves = append(out.Moves, v.Message())
+	}
+	return out, nil
 }
 
 // DigestReplica implements peerv1.NodeServiceServer.

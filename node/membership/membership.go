@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -24,15 +23,16 @@ type Log interface {
 	Leader() string
 	// Servers returns the log's members, as this node knows them. Only the leader knows who has caught up.
 	Servers() ([]Server, error)
-	// AddNonvoter, AddVoter and RemoveServer change the log's members, on its leader.
+	// AddNonvoter, AddVoter, DemoteVoter and RemoveServer change the log's members, on its leader.
 	AddNonvoter(ctx context.Context, node string) error
 	AddVoter(ctx context.Context, node string) error
+	DemoteVoter(ctx context.Context, node string) error
 	RemoveServer(ctx context.Context, node string) error
 	// TransferLead hands the lead to another member, which has caught up.
 	TransferLead(ctx context.Context, to string) error
 }
 
-// Config describes a Membership. All fields are needed.
+// Config describes a Membership. All fields are needed, unless said otherwise.
 type Config struct {
 	Self founding.Member // this node, where it is now
 	Meta *meta.Log
@@ -49,8 +49,16 @@ type Config struct {
 	Digest func(ctx context.Context, uid dataflow.PipelineUID, shard dataflow.ShardID, cut dataflow.CheckpointID) (digest, keys uint64, err error)
 	// Condemn has this node rebuild its replica of a shard.
 	Condemn func(shard dataflow.ShardID, why error) error
-	Logger  *slog.Logger
+	// Checkpoint has a pipeline commit a checkpoint and waits for it.
+	Checkpoint func(ctx context.Context, uid dataflow.PipelineUID) error
+	// RepairAfter is how long a node is silent before others vote in its place. Optional; default DefaultRepairAfter.
+	RepairAfter time.Duration
+	Logger      *slog.Logger
 }
+
+// DefaultRepairAfter is how long a node is silent before others vote in its place. Why not shorter: a node that restarts comes back
+// within it. Why not longer: meanwhile the group survives one failure less.
+const DefaultRepairAfter = time.Minute
 
 const (
 	// lookEvery is how often the logs' members are compared with the group's.
@@ -62,36 +70,50 @@ const (
 	// settleTime is how long nothing has moved before leads are spread by themselves. Why not shorter: each move ends an
 	// incarnation, and a node that has just come back may go again.
 	settleTime = 30 * time.Second
+	// againAfter is how long a lead that must move stays after that has failed.
+	againAfter = 5 * time.Second
+	// cutTime bounds the checkpoint before a move. Why not longer: a node that is drained waits for it.
+	cutTime = 10 * time.Second
+	// checkpointAgain is the pause before a checkpoint that could not be made is asked for again.
+	checkpointAgain = 100 * time.Millisecond
 )
 
 // Membership drives the members of the logs that this node leads.
 type Membership struct {
-	cfg Config
-	mu  struct {
+	cfg    Config
+	moving chan struct{} // holds one while leads are moved
+	mu     struct {
 		sync.Mutex
-		leaders []string  // of the shards, when last looked at
-		since   time.Time // when they last changed
+		leaders   []string  // of the shards, when last looked at
+		since     time.Time // when they last changed
+		notBefore time.Time // leads move: a move has failed
+		presence  *presence // nil while this node does not lead the meta log
 	}
 }
 
 // New returns a Membership. Run must be called for it to do anything.
-func New(cfg Config) *Membership { return &Membership{cfg: cfg} }
+func New(cfg Config) *Membership {
+	if cfg.RepairAfter == 0 {
+		cfg.RepairAfter = DefaultRepairAfter
+	}
+	return &Membership{cfg: cfg, moving: make(chan struct{}, 1)}
+}
 
 // Run keeps the logs' members in agreement with the group's until ctx ends.
 func (m *Membership) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	for name, log := range m.logs() {
-		g.Go(func() error { return m.each(ctx, func() { m.step(ctx, name, log) }) })
-	}
 	g.Go(func() error {
 		return m.each(ctx, func() {
-			m.announce(ctx)
-			if m.cfg.MetaLog.IsLeader() {
-				m.settle(ctx)
-				m.spread(ctx)
-			}
+			m.step(ctx, "meta", m.cfg.MetaLog, m.cfg.Meta.State().Placement.Meta, true)
 		})
 	})
+	for i, log := range m.cfg.Shards {
+		g.Go(func() error {
+			return m.each(ctx, func() { m.step(ctx, shardLog(i), log, m.cfg.Meta.State().Placement.Voters(i), false) })
+		})
+	}
+	g.Go(func() error { return m.each(ctx, func() { m.announce(ctx) }) })
+	g.Go(func() error { return m.each(ctx, func() { m.lead(ctx) }) })
 	return g.Wait()
 }
 
@@ -112,13 +134,16 @@ func (m *Membership) each(ctx context.Context, f func()) error {
 func (m *Membership) logs() map[string]Log {
 	logs := map[string]Log{"meta": m.cfg.MetaLog}
 	for i, l := range m.cfg.Shards {
-		logs[fmt.Sprintf("shard-%d", i)] = l
+		logs[shardLog(i)] = l
 	}
 	return logs
 }
 
-// step makes the next change of a log's members, if this node leads it.
-func (m *Membership) step(ctx context.Context, name string, log Log) {
+func shardLog(shard int) string { return fmt.Sprintf("shard-%d", shard) }
+
+// step makes the next change of a log's members, if this node leads it. The lead of a shard is left to spread, which moves it at a
+// cut; that of the meta log is handed over here.
+func (m *Membership) step(ctx context.Context, name string, log Log, want []string, handOver bool) {
 	if !log.IsLeader() {
 		return
 	}
@@ -127,7 +152,10 @@ func (m *Membership) step(ctx context.Context, name string, log Log) {
 		m.cfg.Logger.Debug("members of a log", "log", name, "error", err)
 		return
 	}
-	s := Next(m.cfg.Meta.State().Members, servers, m.cfg.Self.Node)
+	s := Next(m.cfg.Meta.State().Members, want, servers, m.cfg.Self.Node)
+	if s.Do == HandOver && !handOver {
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, stepTime)
 	defer cancel()
 	switch s.Do {
@@ -137,6 +165,8 @@ func (m *Membership) step(ctx context.Context, name string, log Log) {
 		err = log.AddNonvoter(ctx, s.Node)
 	case Promote:
 		err = log.AddVoter(ctx, s.Node)
+	case Demote:
+		err = log.DemoteVoter(ctx, s.Node)
 	case Remove:
 		err = log.RemoveServer(ctx, s.Node)
 	case HandOver:
@@ -161,91 +191,4 @@ func (m *Membership) announce(ctx context.Context) {
 	if _, err := m.cfg.Meta.PutMember(ctx, meta.Member{ID: self.Node, DataID: self.Data, PeerAddr: self.PeerAddr, GRPCAddr: self.GRPCAddr, HTTPAddr: self.HTTPAddr}); err != nil {
 		m.cfg.Logger.Warn("tell the group where this node is", "error", err)
 	}
-}
-
-// settle ends the move of the node that joins or leaves once all logs agree.
-func (m *Membership) settle(ctx context.Context) {
-	moving := m.cfg.Meta.State().Moving()
-	if moving == nil {
-		return
-	}
-	for _, log := range m.logs() {
-		servers, err := log.Servers()
-		if err != nil {
-			return
-		}
-		i := slices.IndexFunc(servers, func(s Server) bool { return s.ID == moving.ID })
-		if joined := i >= 0 && servers[i].Voter; moving.State == meta.MemberJoining && !joined || moving.State == meta.MemberLeaving && i >= 0 {
-			return
-		}
-	}
-	to := meta.MemberActive
-	if moving.State == meta.MemberLeaving {
-		to = meta.MemberGone
-	}
-	ctx, cancel := context.WithTimeout(ctx, askTime)
-	defer cancel()
-	if _, err := m.cfg.Meta.SetMemberState(ctx, moving.ID, to); err != nil {
-		m.cfg.Logger.Warn("end a node's move", "node", moving.ID, "to", to.String(), "error", err)
-		return
-	}
-	m.cfg.Logger.Info("a node's move has ended", "node", moving.ID, "is", to.String())
-}
-
-// leaders returns the nodes that lead the shards, and since when nothing has changed.
-func (m *Membership) leaders() ([]string, time.Time) {
-	now := make([]string, len(m.cfg.Shards))
-	for i, l := range m.cfg.Shards {
-		now[i] = l.Leader()
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if !slices.Equal(now, m.mu.leaders) {
-		m.mu.leaders, m.mu.since = now, time.Now()
-	}
-	return now, m.mu.since
-}
-
-// spread spreads the shards' leads by itself, when nothing has moved for a while, or at once while there is no pipeline that
-// would have to recover.
-func (m *Membership) spread(ctx context.Context) {
-	leaders, since := m.leaders()
-	st := m.cfg.Meta.State()
-	if st.Moving() != nil || slices.Contains(leaders, "") || len(st.Pipelines) > 0 && time.Since(since) < settleTime {
-		return
-	}
-	if moves := Balance(st.Members, leaders); len(moves) > 0 {
-		_ = m.move(ctx, moves) // each was said; what did not move does later
-	}
-}
-
-// move makes moves, all at once, so that pipelines recover once.
-func (m *Membership) move(ctx context.Context, moves []Move) error {
-	ctx, cancel := context.WithTimeout(ctx, stepTime)
-	defer cancel()
-	var g errgroup.Group
-	for _, v := range moves {
-		g.Go(func() error {
-			err := m.transfer(ctx, v)
-			if err != nil {
-				m.cfg.Logger.Warn("move the lead of a shard", "shard", v.Shard, "from", v.From, "to", v.To, "error", err)
-				return err
-			}
-			m.cfg.Logger.Info("the lead of a shard has moved", "shard", v.Shard, "from", v.From, "to", v.To)
-			return nil
-		})
-	}
-	return g.Wait()
-}
-
-func (m *Membership) transfer(ctx context.Context, v Move) error {
-	if v.From == m.cfg.Self.Node {
-		return m.cfg.Shards[v.Shard].TransferLead(ctx, v.To)
-	}
-	c, err := m.cfg.Ask(v.From)
-	if err != nil {
-		return err
-	}
-	_, err = c.TransferLead(ctx, &peerv1.TransferLeadRequest{Log: fmt.Sprintf("shard-%d", v.Shard), To: v.To})
-	return err
 }

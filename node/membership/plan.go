@@ -1,8 +1,8 @@
 package membership
 
 import (
-	"cmp"
 	"slices"
+	"time"
 
 	"github.com/weirdb/weir/raftlog/meta"
 )
@@ -11,8 +11,10 @@ import (
 type Server struct {
 	ID    string
 	Voter bool
-	// CaughtUp says that it has nearly all that the leader has.
-	CaughtUp bool
+	// CaughtUp says that it has nearly all that the leader has, and Away that it has not been heard of for some seconds. Only
+	// the leader knows.
+	CaughtUp, Away bool
+	Heard          time.Time // when it was heard of last; zero when that is unknown
 }
 
 // Step is one change of a log's members.
@@ -26,23 +28,26 @@ type Do uint8
 
 // The steps.
 const (
-	Nothing Do = iota
-	Add        // as one that does not vote yet
-	Promote    // to a voter
-	Remove
-	HandOver // the lead to Node: the one that leads is to leave, or is drained
+	Nothing  Do = iota
+	Add         // as one that does not vote yet
+	Promote     // to a voter
+	Demote      // to one that only follows
+	Remove      // the node leaves the group
+	HandOver    // the lead to Node: the one that leads is not to
 )
 
 func (d Do) String() string {
-	return [...]string{"nothing", "add", "promote", "remove", "hand over to"}[d]
+	return [...]string{"nothing", "add", "promote", "demote", "remove", "hand over to"}[d]
 }
 
-// Next returns the one change that the leader of a log makes now, so that its members become those of the group. members are
-// the group's nodes, servers those of the log, self is the one that leads.
+// Next returns the one change that the leader of a log makes now, so that its members become those of the group, and its voters
+// those that are wanted. members are the group's nodes, want the nodes that are to vote, none while nobody has said; servers
+// are the log's members, and self is the one that leads.
 //
 // One change at a time keeps any two majorities overlapping. A node votes only once it has caught up: before, the group
-// would need its vote and could not get it. Those that join come before those that leave.
-func Next(members []meta.Member, servers []Server, self string) Step {
+// would need its vote and could not get it. Those that are to vote come before those that are not any more, unless they do not
+// answer; and no vote is taken when too few of those that are left answer for a majority.
+func Next(members []meta.Member, want []string, servers []Server, self string) Step {
 	in := func(id string) *Server {
 		i := slices.IndexFunc(servers, func(s Server) bool { return s.ID == id })
 		if i < 0 {
@@ -51,24 +56,42 @@ func Next(members []meta.Member, servers []Server, self string) Step {
 		return &servers[i]
 	}
 	for i := range members {
-		m := &members[i]
-		s := in(m.ID)
-		switch {
-		case !m.In():
-		case s == nil:
+		if m := &members[i]; m.In() && in(m.ID) == nil {
 			return Step{Add, m.ID}
-		case !s.Voter && s.CaughtUp:
-			return Step{Promote, m.ID}
 		}
 	}
-	for _, s := range servers {
-		if m := find(members, s.ID); (m == nil || !m.In()) && s.ID != self {
+	if len(want) == 0 {
+		return Step{}
+	}
+	waits := false
+	for _, id := range want {
+		s := in(id)
+		switch {
+		case s == nil || s.Voter:
+		case s.CaughtUp && !s.Away:
+			return Step{Promote, id}
+		case !s.Away:
+			waits = true
+		}
+	}
+	for i := range servers {
+		s := &servers[i]
+		m := find(members, s.ID)
+		leaves := m == nil || !m.In()
+		switch {
+		case s.ID == self || slices.Contains(want, s.ID):
+		case leaves && !s.Voter:
 			return Step{Remove, s.ID}
+		case !s.Voter || waits || !majorityWithout(servers, s.ID, self):
+		case leaves:
+			return Step{Remove, s.ID}
+		default:
+			return Step{Demote, s.ID}
 		}
 	}
 	// The lead goes away from a node that is not to have it.
-	if m := find(members, self); m == nil || !m.In() || m.State == meta.MemberDrained {
-		if to := successor(members, servers, self); to != "" {
+	if m := find(members, self); m == nil || m.State == meta.MemberDrained || !slices.Contains(want, self) {
+		if to := successor(members, want, servers, self); to != "" {
 			return Step{HandOver, to}
 		}
 	}
@@ -83,62 +106,26 @@ func find(members []meta.Member, id string) *meta.Member {
 	return &members[i]
 }
 
-// successor returns a node that can lead instead of self; "" = none.
-func successor(members []meta.Member, servers []Server, self string) string {
+// majorityWithout reports whether, without the vote of id, enough voters answer for a majority.
+func majorityWithout(servers []Server, id, self string) bool {
+	voters, answer := 0, 0
 	for _, s := range servers {
-		if m := find(members, s.ID); s.ID != self && s.Voter && s.CaughtUp && m != nil && m.State == meta.MemberActive {
+		if s.Voter && s.ID != id {
+			voters++
+			if s.ID == self || !s.Away {
+				answer++
+			}
+		}
+	}
+	return 2*answer > voters
+}
+
+// successor returns a node that can lead instead of self; "" = none.
+func successor(members []meta.Member, want []string, servers []Server, self string) string {
+	for _, s := range servers {
+		if m := find(members, s.ID); s.ID != self && s.Voter && s.CaughtUp && !s.Away && m != nil && m.State == meta.MemberActive && slices.Contains(want, s.ID) {
 			return s.ID
 		}
 	}
 	return ""
-}
-
-// Move takes the lead of a shard from one node to another.
-type Move struct {
-	Shard    int
-	From, To string
-}
-
-// Balance returns the moves after which the shards' leads are spread evenly over the active nodes: none leads more than one
-// shard more than another. leaders has the node that leads each shard, "" where none is known; such a shard stays out. The
-// fewest shards move, those with the highest numbers.
-func Balance(members []meta.Member, leaders []string) []Move {
-	var nodes []string
-	lead := make(map[string]int)
-	for _, m := range members {
-		if m.State == meta.MemberActive {
-			nodes = append(nodes, m.ID)
-			lead[m.ID] = 0
-		}
-	}
-	if len(nodes) == 0 {
-		return nil
-	}
-	now := slices.Clone(leaders)
-	for _, n := range now {
-		if _, ok := lead[n]; ok {
-			lead[n]++
-		}
-	}
-	least := func() string {
-		return slices.MinFunc(nodes, func(a, b string) int { return cmp.Or(cmp.Compare(lead[a], lead[b]), cmp.Compare(a, b)) })
-	}
-	var moves []Move
-	for shard := len(now) - 1; shard >= 0; shard-- {
-		from := now[shard]
-		if from == "" {
-			continue
-		}
-		to := least()
-		if n, active := lead[from]; active {
-			if n-lead[to] <= 1 {
-				continue
-			}
-			lead[from]--
-		}
-		lead[to]++
-		now[shard] = to
-		moves = append(moves, Move{Shard: shard, From: from, To: to})
-	}
-	return moves
 }

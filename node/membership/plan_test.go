@@ -2,6 +2,7 @@ package membership_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,45 +12,34 @@ import (
 	"github.com/weirdb/weir/raftlog/meta"
 )
 
-// TestScenarios runs the transcripts in testdata:
+// TestScenarios runs the transcripts in testdata/scenarios:
 //
-//	next self=NODE        the next change of a log's members; first line the group's nodes as NAME[:STATE], second the log's
-//	                      members as NAME, NAME- for one without a vote, and with ! for one that lags
-//	run self=NODE         the same until nothing is left to do; who lags catches up as soon as it is asked
-//	balance               the moves; first line the group's nodes, second the leaders of the shards in order, - for none
+//	next self=NODE [want=(NODE,…)]    the next change of a log's members; first line the group's nodes as NAME[:STATE], second
+//	                      the log's members as NAME, NAME- for one without a vote, with ! for one that lags and ? for one that
+//	                      is away. All nodes that are in the group are to vote unless want says otherwise
+//	run self=NODE …       the same until nothing is left to do; who lags catches up as soon as it is asked
+//	leads [even]          the moves of leads; first line the nodes as NAME[:FIT], second the leaders of the shards in order, - for
+//	                      none; then the voters of each shard, a line each, or nothing: all
+//	place replicas=N      who is to vote; first line the nodes as NAME[:FIT], then the voters of each log as they are, a line each,
+//	                      - for none, * behind the one that leads
+//	group …               see group_test.go
 func TestScenarios(t *testing.T) {
-	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
+		var g *group
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
-			first, second, _ := strings.Cut(d.Input, "\n")
-			members := members(t, first)
+			lines := strings.Split(d.Input, "\n")
 			switch d.Cmd {
-			case "balance":
-				leaders := strings.Fields(second)
-				for i, l := range leaders {
-					leaders[i] = strings.TrimPrefix(l, "-")
-				}
-				var out strings.Builder
-				for _, m := range membership.Balance(members, leaders) {
-					fmt.Fprintf(&out, "shard %d from %s to %s\n", m.Shard, m.From, m.To)
-				}
-				return out.String()
+			case "leads":
+				return leads(t, d, lines)
+			case "place":
+				return place(t, d, lines)
 			case "next", "run":
-				var self string
-				d.ScanArgs(t, "self", &self)
-				servers := servers(second)
-				var out strings.Builder
-				for range 20 {
-					s := membership.Next(members, servers, self)
-					fmt.Fprintln(&out, strings.TrimSpace(s.Do.String()+" "+s.Node))
-					if d.Cmd == "next" || s.Do == membership.Nothing {
-						return out.String()
-					}
-					if s.Do == membership.HandOver {
-						self = s.Node
-					}
-					servers = after(servers, s)
-				}
-				return out.String() + "no end\n"
+				return next(t, d, members(t, lines[0]), servers(lines[1]))
+			case "group":
+				g = newGroup(t, d)
+				return g.settle(t)
+			case "then":
+				return g.then(t, d)
 			}
 			d.Fatalf(t, "unknown command %q", d.Cmd)
 			return ""
@@ -57,12 +47,44 @@ func TestScenarios(t *testing.T) {
 	})
 }
 
+func next(t *testing.T, d *datadriven.TestData, members []meta.Member, servers []membership.Server) string {
+	var self string
+	d.ScanArgs(t, "self", &self)
+	var want []string
+	if arg, ok := d.Arg("want"); ok {
+		want = slices.DeleteFunc(arg.Vals, func(id string) bool { return id == "" })
+	} else {
+		for _, m := range members {
+			if m.In() {
+				want = append(want, m.ID)
+			}
+		}
+	}
+	var out strings.Builder
+	for range 20 {
+		s := membership.Next(members, want, servers, self)
+		fmt.Fprintln(&out, strings.TrimSpace(s.Do.String()+" "+s.Node))
+		if d.Cmd == "next" || s.Do == membership.Nothing {
+			return out.String()
+		}
+		if s.Do == membership.HandOver {
+			self = s.Node
+		}
+		servers = after(servers, s)
+	}
+	return out.String() + "no end\n"
+}
+
+// after returns the members of a log after a step. Who is there has caught up by then.
 func after(servers []membership.Server, s membership.Step) []membership.Server {
 	var out []membership.Server
 	for _, v := range servers {
-		v.CaughtUp = true
+		v.CaughtUp = !v.Away
 		if v.ID == s.Node && s.Do == membership.Promote {
 			v.Voter = true
+		}
+		if v.ID == s.Node && s.Do == membership.Demote {
+			v.Voter = false
 		}
 		if v.ID != s.Node || s.Do != membership.Remove {
 			out = append(out, v)
@@ -70,6 +92,74 @@ func after(servers []membership.Server, s membership.Step) []membership.Server {
 	}
 	if s.Do == membership.Add {
 		out = append(out, membership.Server{ID: s.Node, CaughtUp: true})
+	}
+	return out
+}
+
+func leads(t *testing.T, d *datadriven.TestData, lines []string) string {
+	nodes := fits(t, lines[0])
+	leaders := strings.Fields(lines[1])
+	var all []string
+	for _, n := range nodes {
+		all = append(all, n.ID)
+	}
+	voters := make([][]string, len(leaders))
+	for i, l := range leaders {
+		leaders[i] = strings.TrimPrefix(l, "-")
+		voters[i] = all
+		if len(lines) > 2 {
+			voters[i] = strings.Fields(lines[2+i])
+		}
+	}
+	var out strings.Builder
+	for _, m := range membership.Leads(nodes, voters, leaders, d.HasArg("even")) {
+		fmt.Fprintf(&out, "shard %d from %s to %s\n", m.Shard, m.From, m.To)
+	}
+	return out.String()
+}
+
+func place(t *testing.T, d *datadriven.TestData, lines []string) string {
+	var replicas int
+	d.ScanArgs(t, "replicas", &replicas)
+	var now [][]string
+	var leaders []string
+	for _, line := range lines[1:] {
+		var voters []string
+		leader := ""
+		for f := range strings.FieldsSeq(strings.TrimPrefix(line, "-")) {
+			id, leads := strings.CutSuffix(f, "*")
+			if leads {
+				leader = id
+			}
+			voters = append(voters, id)
+		}
+		now, leaders = append(now, voters), append(leaders, leader)
+	}
+	var out strings.Builder
+	for i, voters := range membership.Place(fits(t, lines[0]), replicas, now, leaders) {
+		fmt.Fprint(&out, strings.Join(voters, " "))
+		if !slices.Equal(voters, now[i]) {
+			fmt.Fprint(&out, "  changed")
+		}
+		fmt.Fprintln(&out)
+	}
+	return out.String()
+}
+
+// fits reads NAME[:FIT] ….
+func fits(t *testing.T, line string) []membership.Node {
+	var out []membership.Node
+	for f := range strings.FieldsSeq(line) {
+		id, fit, said := strings.Cut(f, ":")
+		n := membership.Node{ID: id, Fit: membership.Well}
+		if said {
+			for n.Fit = membership.Out; n.Fit.String() != fit; n.Fit++ {
+				if n.Fit == membership.Well {
+					t.Fatalf("what is %q?", fit)
+				}
+			}
+		}
+		out = append(out, n)
 	}
 	return out
 }
@@ -98,10 +188,12 @@ func members(t *testing.T, line string) []meta.Member {
 func servers(line string) []membership.Server {
 	var out []membership.Server
 	for f := range strings.FieldsSeq(line) {
-		s := membership.Server{CaughtUp: !strings.HasSuffix(f, "!")}
-		f = strings.TrimSuffix(f, "!")
-		s.Voter = !strings.HasSuffix(f, "-")
-		s.ID = strings.TrimSuffix(f, "-")
+		s := membership.Server{}
+		f, s.Away = strings.CutSuffix(f, "?")
+		f, lags := strings.CutSuffix(f, "!")
+		s.CaughtUp = !lags
+		id, reads := strings.CutSuffix(f, "-")
+		s.ID, s.Voter = id, !reads
 		out = append(out, s)
 	}
 	return out

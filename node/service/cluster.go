@@ -93,14 +93,20 @@ func (s *Service) Status(context.Context) (api.ClusterStatus, error) {
 func (s *Service) logs() []api.RaftLog {
 	var out []api.RaftLog
 	for _, sh := range s.cfg.Shards {
-		role := "follower"
-		if sh.Log.IsLeader() {
-			role = "leader"
-		}
-		out = append(out, api.RaftLog{
-			Group: "shard-" + strconv.Itoa(int(sh.ID)), Role: role, Leader: sh.Log.Leader(), Term: sh.Log.Term(),
+		l := api.RaftLog{
+			Group: "shard-" + strconv.Itoa(int(sh.ID)), Leader: sh.Log.Leader(), Term: sh.Log.Term(),
 			Applied: sh.Log.AppliedIndex(), Last: sh.Log.AppliedIndex(),
-		})
+		}
+		if members, err := sh.Log.Group().Members(); err == nil { // it fails only while the log is being closed
+			for _, m := range members {
+				l.AddMember(m.ID, m.Voter)
+			}
+		}
+		l.Follows(s.cfg.Node)
+		if sh.Log.IsLeader() {
+			l.Role = api.RoleLeader
+		}
+		out = append(out, l)
 	}
 	return out
 }

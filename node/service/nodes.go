@@ -112,9 +112,26 @@ func (s *Service) Rebalance(ctx context.Context) ([]*weirv1.Move, error) {
 	moves, err := m.Rebalance(ctx)
 	out := make([]*weirv1.Move, 0, len(moves))
 	for _, v := range moves {
-		out = append(out, &weirv1.Move{Shard: uint32(v.Shard), From: v.From, To: v.To})
+		out = append(out, v.Message())
 	}
 	return out, err
+}
+
+// Replicas returns how many nodes are to vote in each shard's log; 0 in a group of one.
+func (s *Service) Replicas() int {
+	if s.cfg.Members == nil {
+		return 0
+	}
+	return s.cfg.Meta.State().Replicas()
+}
+
+// SetReplicas says how many nodes vote in each shard's log.
+func (s *Service) SetReplicas(ctx context.Context, n int) (int, error) {
+	m, err := s.members()
+	if err != nil {
+		return 0, err
+	}
+	return m.SetReplicas(ctx, n)
 }
 
 // Verify compares what the nodes hold.

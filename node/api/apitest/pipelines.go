@@ -242,6 +242,12 @@ func (f *Fake) DrainNode(_ context.Context, node string, undo bool) (*weirv1.Nod
 // Rebalance implements api.Cluster.
 func (f *Fake) Rebalance(context.Context) ([]*weirv1.Move, error) { return nil, nil }
 
+// Replicas implements api.Cluster.
+func (f *Fake) Replicas() int { return 0 }
+
+// SetReplicas implements api.Cluster.
+func (f *Fake) SetReplicas(_ context.Context, n int) (int, error) { return n, nil }
+
 // Verify implements api.Cluster.
 func (f *Fake) Verify(context.Context, []string) ([]*weirv1.Verified, error) { return nil, nil }
 

@@ -72,7 +72,9 @@ type GetStatusResponse struct {
 	Streams   uint32                 `protobuf:"varint,8,opt,name=streams,proto3" json:"streams,omitempty"`
 	Version   string                 `protobuf:"bytes,9,opt,name=version,proto3" json:"version,omitempty"`
 	// All nodes of the group, by name; none in a group of one.
-	Nodes         []*NodeStatus `protobuf:"bytes,10,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	Nodes []*NodeStatus `protobuf:"bytes,10,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	// How many nodes vote in each shard's log, if there are so many; 0 in a group of one.
+	Replicas      uint32 `protobuf:"varint,11,opt,name=replicas,proto3" json:"replicas,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -175,6 +177,13 @@ func (x *GetStatusResponse) GetNodes() []*NodeStatus {
 		return x.Nodes
 	}
 	return nil
+}
+
+func (x *GetStatusResponse) GetReplicas() uint32 {
+	if x != nil {
+		return x.Replicas
+	}
+	return 0
 }
 
 type ListNodesRequest struct {
@@ -351,7 +360,7 @@ type RaftLog struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// meta, or shard-N.
 	Group string `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
-	// leader, follower, candidate.
+	// leader; voter: it follows, and counts for a majority; reader: it follows and does not; candidate.
 	Role string `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
 	Term uint64 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
 	// Node id; empty when unknown.
@@ -359,6 +368,9 @@ type RaftLog struct {
 	AppliedIndex  uint64 `protobuf:"varint,5,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
 	LastIndex     uint64 `protobuf:"varint,6,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"`
 	SnapshotIndex uint64 `protobuf:"varint,7,opt,name=snapshot_index,json=snapshotIndex,proto3" json:"snapshot_index,omitempty"`
+	// The nodes that vote, and those that only follow, as this node knows them.
+	Voters        []string `protobuf:"bytes,8,rep,name=voters,proto3" json:"voters,omitempty"`
+	Readers       []string `protobuf:"bytes,9,rep,name=readers,proto3" json:"readers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -440,6 +452,20 @@ func (x *RaftLog) GetSnapshotIndex() uint64 {
 		return x.SnapshotIndex
 	}
 	return 0
+}
+
+func (x *RaftLog) GetVoters() []string {
+	if x != nil {
+		return x.Voters
+	}
+	return nil
+}
+
+func (x *RaftLog) GetReaders() []string {
+	if x != nil {
+		return x.Readers
+	}
+	return nil
 }
 
 type GetVersionRequest struct {
@@ -1272,6 +1298,96 @@ func (x *Move) GetTo() string {
 	return ""
 }
 
+// SetReplicasRequest says how many: 3, 5 or 7.
+type SetReplicasRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Replicas      uint32                 `protobuf:"varint,1,opt,name=replicas,proto3" json:"replicas,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetReplicasRequest) Reset() {
+	*x = SetReplicasRequest{}
+	mi := &file_weir_v1_cluster_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetReplicasRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetReplicasRequest) ProtoMessage() {}
+
+func (x *SetReplicasRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_cluster_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetReplicasRequest.ProtoReflect.Descriptor instead.
+func (*SetReplicasRequest) Descriptor() ([]byte, []int) {
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *SetReplicasRequest) GetReplicas() uint32 {
+	if x != nil {
+		return x.Replicas
+	}
+	return 0
+}
+
+// SetReplicasResponse says how many it is to be now.
+type SetReplicasResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Replicas      uint32                 `protobuf:"varint,1,opt,name=replicas,proto3" json:"replicas,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetReplicasResponse) Reset() {
+	*x = SetReplicasResponse{}
+	mi := &file_weir_v1_cluster_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetReplicasResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetReplicasResponse) ProtoMessage() {}
+
+func (x *SetReplicasResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_cluster_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetReplicasResponse.ProtoReflect.Descriptor instead.
+func (*SetReplicasResponse) Descriptor() ([]byte, []int) {
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *SetReplicasResponse) GetReplicas() uint32 {
+	if x != nil {
+		return x.Replicas
+	}
+	return 0
+}
+
 // VerifyClusterRequest names pipelines; none = all.
 type VerifyClusterRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1282,7 +1398,7 @@ type VerifyClusterRequest struct {
 
 func (x *VerifyClusterRequest) Reset() {
 	*x = VerifyClusterRequest{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[20]
+	mi := &file_weir_v1_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1294,7 +1410,7 @@ func (x *VerifyClusterRequest) String() string {
 func (*VerifyClusterRequest) ProtoMessage() {}
 
 func (x *VerifyClusterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[20]
+	mi := &file_weir_v1_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1307,7 +1423,7 @@ func (x *VerifyClusterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyClusterRequest.ProtoReflect.Descriptor instead.
 func (*VerifyClusterRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{20}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *VerifyClusterRequest) GetPipelines() []string {
@@ -1327,7 +1443,7 @@ type VerifyClusterResponse struct {
 
 func (x *VerifyClusterResponse) Reset() {
 	*x = VerifyClusterResponse{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[21]
+	mi := &file_weir_v1_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1339,7 +1455,7 @@ func (x *VerifyClusterResponse) String() string {
 func (*VerifyClusterResponse) ProtoMessage() {}
 
 func (x *VerifyClusterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[21]
+	mi := &file_weir_v1_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1352,7 +1468,7 @@ func (x *VerifyClusterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyClusterResponse.ProtoReflect.Descriptor instead.
 func (*VerifyClusterResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{21}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *VerifyClusterResponse) GetVerified() []*Verified {
@@ -1377,7 +1493,7 @@ type Verified struct {
 
 func (x *Verified) Reset() {
 	*x = Verified{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[22]
+	mi := &file_weir_v1_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1389,7 +1505,7 @@ func (x *Verified) String() string {
 func (*Verified) ProtoMessage() {}
 
 func (x *Verified) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[22]
+	mi := &file_weir_v1_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1402,7 +1518,7 @@ func (x *Verified) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verified.ProtoReflect.Descriptor instead.
 func (*Verified) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{22}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Verified) GetPipeline() string {
@@ -1456,7 +1572,7 @@ type Replica struct {
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[23]
+	mi := &file_weir_v1_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1468,7 +1584,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[23]
+	mi := &file_weir_v1_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1481,7 +1597,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{23}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Replica) GetNode() string {
@@ -1524,7 +1640,7 @@ var File_weir_v1_cluster_proto protoreflect.FileDescriptor
 const file_weir_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"\x15weir/v1/cluster.proto\x12\aweir.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x12\n" +
-	"\x10GetStatusRequest\"\xed\x02\n" +
+	"\x10GetStatusRequest\"\x89\x03\n" +
 	"\x11GetStatusResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x12\n" +
@@ -1539,7 +1655,8 @@ const file_weir_v1_cluster_proto_rawDesc = "" +
 	"\astreams\x18\b \x01(\rR\astreams\x12\x18\n" +
 	"\aversion\x18\t \x01(\tR\aversion\x12)\n" +
 	"\x05nodes\x18\n" +
-	" \x03(\v2\x13.weir.v1.NodeStatusR\x05nodes\"\x12\n" +
+	" \x03(\v2\x13.weir.v1.NodeStatusR\x05nodes\x12\x1a\n" +
+	"\breplicas\x18\v \x01(\rR\breplicas\"\x12\n" +
 	"\x10ListNodesRequest\"r\n" +
 	"\x11ListNodesResponse\x12\x1d\n" +
 	"\n" +
@@ -1550,7 +1667,7 @@ const file_weir_v1_cluster_proto_rawDesc = "" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x1b\n" +
 	"\tgrpc_addr\x18\x03 \x01(\tR\bgrpcAddr\x12\x1b\n" +
-	"\thttp_addr\x18\x04 \x01(\tR\bhttpAddr\"\xca\x01\n" +
+	"\thttp_addr\x18\x04 \x01(\tR\bhttpAddr\"\xfc\x01\n" +
 	"\aRaftLog\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x12\n" +
@@ -1559,7 +1676,9 @@ const file_weir_v1_cluster_proto_rawDesc = "" +
 	"\rapplied_index\x18\x05 \x01(\x04R\fappliedIndex\x12\x1d\n" +
 	"\n" +
 	"last_index\x18\x06 \x01(\x04R\tlastIndex\x12%\n" +
-	"\x0esnapshot_index\x18\a \x01(\x04R\rsnapshotIndex\"\x13\n" +
+	"\x0esnapshot_index\x18\a \x01(\x04R\rsnapshotIndex\x12\x16\n" +
+	"\x06voters\x18\b \x03(\tR\x06voters\x12\x18\n" +
+	"\areaders\x18\t \x03(\tR\areaders\"\x13\n" +
 	"\x11GetVersionRequest\"w\n" +
 	"\x12GetVersionResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x16\n" +
@@ -1621,7 +1740,11 @@ const file_weir_v1_cluster_proto_rawDesc = "" +
 	"\x04Move\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\tR\x04from\x12\x0e\n" +
-	"\x02to\x18\x03 \x01(\tR\x02to\"4\n" +
+	"\x02to\x18\x03 \x01(\tR\x02to\"0\n" +
+	"\x12SetReplicasRequest\x12\x1a\n" +
+	"\breplicas\x18\x01 \x01(\rR\breplicas\"1\n" +
+	"\x13SetReplicasResponse\x12\x1a\n" +
+	"\breplicas\x18\x01 \x01(\rR\breplicas\"4\n" +
 	"\x14VerifyClusterRequest\x12\x1c\n" +
 	"\tpipelines\x18\x01 \x03(\tR\tpipelines\"F\n" +
 	"\x15VerifyClusterResponse\x12-\n" +
@@ -1639,7 +1762,7 @@ const file_weir_v1_cluster_proto_rawDesc = "" +
 	"\x06digest\x18\x02 \x01(\x06R\x06digest\x12\x12\n" +
 	"\x04keys\x18\x03 \x01(\x04R\x04keys\x12\x18\n" +
 	"\aproblem\x18\x04 \x01(\tR\aproblem\x12\x1a\n" +
-	"\brebuilds\x18\x05 \x01(\bR\brebuilds2\xad\x06\n" +
+	"\brebuilds\x18\x05 \x01(\bR\brebuilds2\x9b\a\n" +
 	"\x0eClusterService\x12W\n" +
 	"\tGetStatus\x12\x19.weir.v1.GetStatusRequest\x1a\x1a.weir.v1.GetStatusResponse\"\x13\x82\xd3\xe4\x93\x02\r\x12\v/v1/cluster\x12]\n" +
 	"\tListNodes\x12\x19.weir.v1.ListNodesRequest\x1a\x1a.weir.v1.ListNodesResponse\"\x19\x82\xd3\xe4\x93\x02\x13\x12\x11/v1/cluster/nodes\x12Z\n" +
@@ -1647,7 +1770,8 @@ const file_weir_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"RemoveNode\x12\x1a.weir.v1.RemoveNodeRequest\x1a\x1b.weir.v1.RemoveNodeResponse\" \x82\xd3\xe4\x93\x02\x1a*\x18/v1/cluster/nodes/{node}\x12m\n" +
 	"\tDrainNode\x12\x19.weir.v1.DrainNodeRequest\x1a\x1a.weir.v1.DrainNodeResponse\")\x82\xd3\xe4\x93\x02#:\x01*\"\x1e/v1/cluster/nodes/{node}:drain\x12d\n" +
-	"\tRebalance\x12\x19.weir.v1.RebalanceRequest\x1a\x1a.weir.v1.RebalanceResponse\" \x82\xd3\xe4\x93\x02\x1a:\x01*\"\x15/v1/cluster:rebalance\x12m\n" +
+	"\tRebalance\x12\x19.weir.v1.RebalanceRequest\x1a\x1a.weir.v1.RebalanceResponse\" \x82\xd3\xe4\x93\x02\x1a:\x01*\"\x15/v1/cluster:rebalance\x12l\n" +
+	"\vSetReplicas\x12\x1b.weir.v1.SetReplicasRequest\x1a\x1c.weir.v1.SetReplicasResponse\"\"\x82\xd3\xe4\x93\x02\x1c:\x01*\"\x17/v1/cluster:setReplicas\x12m\n" +
 	"\rVerifyCluster\x12\x1d.weir.v1.VerifyClusterRequest\x1a\x1e.weir.v1.VerifyClusterResponse\"\x1d\x82\xd3\xe4\x93\x02\x17:\x01*\"\x12/v1/cluster:verify\x12Z\n" +
 	"\n" +
 	"GetVersion\x12\x1a.weir.v1.GetVersionRequest\x1a\x1b.weir.v1.GetVersionResponse\"\x13\x82\xd3\xe4\x93\x02\r\x12\v/v1/versionB-Z+github.com/weirdb/weir/proto/weir/v1;weirv1b\x06proto3"
@@ -1664,7 +1788,7 @@ func file_weir_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_weir_v1_cluster_proto_rawDescData
 }
 
-var file_weir_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_weir_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_weir_v1_cluster_proto_goTypes = []any{
 	(*GetStatusRequest)(nil),      // 0: weir.v1.GetStatusRequest
 	(*GetStatusResponse)(nil),     // 1: weir.v1.GetStatusResponse
@@ -1686,48 +1810,52 @@ var file_weir_v1_cluster_proto_goTypes = []any{
 	(*RebalanceRequest)(nil),      // 17: weir.v1.RebalanceRequest
 	(*RebalanceResponse)(nil),     // 18: weir.v1.RebalanceResponse
 	(*Move)(nil),                  // 19: weir.v1.Move
-	(*VerifyClusterRequest)(nil),  // 20: weir.v1.VerifyClusterRequest
-	(*VerifyClusterResponse)(nil), // 21: weir.v1.VerifyClusterResponse
-	(*Verified)(nil),              // 22: weir.v1.Verified
-	(*Replica)(nil),               // 23: weir.v1.Replica
-	(*timestamppb.Timestamp)(nil), // 24: google.protobuf.Timestamp
+	(*SetReplicasRequest)(nil),    // 20: weir.v1.SetReplicasRequest
+	(*SetReplicasResponse)(nil),   // 21: weir.v1.SetReplicasResponse
+	(*VerifyClusterRequest)(nil),  // 22: weir.v1.VerifyClusterRequest
+	(*VerifyClusterResponse)(nil), // 23: weir.v1.VerifyClusterResponse
+	(*Verified)(nil),              // 24: weir.v1.Verified
+	(*Replica)(nil),               // 25: weir.v1.Replica
+	(*timestamppb.Timestamp)(nil), // 26: google.protobuf.Timestamp
 }
 var file_weir_v1_cluster_proto_depIdxs = []int32{
 	5,  // 0: weir.v1.GetStatusResponse.meta:type_name -> weir.v1.RaftLog
 	5,  // 1: weir.v1.GetStatusResponse.shard_logs:type_name -> weir.v1.RaftLog
-	24, // 2: weir.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
+	26, // 2: weir.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
 	8,  // 3: weir.v1.GetStatusResponse.nodes:type_name -> weir.v1.NodeStatus
 	4,  // 4: weir.v1.ListNodesResponse.nodes:type_name -> weir.v1.NodeAddress
-	24, // 5: weir.v1.NodeStatus.started_at:type_name -> google.protobuf.Timestamp
+	26, // 5: weir.v1.NodeStatus.started_at:type_name -> google.protobuf.Timestamp
 	5,  // 6: weir.v1.NodeStatus.meta:type_name -> weir.v1.RaftLog
 	5,  // 7: weir.v1.NodeStatus.shard_logs:type_name -> weir.v1.RaftLog
 	10, // 8: weir.v1.NodeStatus.cuts:type_name -> weir.v1.NodeCut
 	9,  // 9: weir.v1.NodeStatus.rebuilds:type_name -> weir.v1.Rebuild
-	24, // 10: weir.v1.Rebuild.started_at:type_name -> google.protobuf.Timestamp
+	26, // 10: weir.v1.Rebuild.started_at:type_name -> google.protobuf.Timestamp
 	8,  // 11: weir.v1.AddNodeResponse.node:type_name -> weir.v1.NodeStatus
 	8,  // 12: weir.v1.RemoveNodeResponse.node:type_name -> weir.v1.NodeStatus
 	8,  // 13: weir.v1.DrainNodeResponse.node:type_name -> weir.v1.NodeStatus
 	19, // 14: weir.v1.RebalanceResponse.moves:type_name -> weir.v1.Move
-	22, // 15: weir.v1.VerifyClusterResponse.verified:type_name -> weir.v1.Verified
-	23, // 16: weir.v1.Verified.replicas:type_name -> weir.v1.Replica
+	24, // 15: weir.v1.VerifyClusterResponse.verified:type_name -> weir.v1.Verified
+	25, // 16: weir.v1.Verified.replicas:type_name -> weir.v1.Replica
 	0,  // 17: weir.v1.ClusterService.GetStatus:input_type -> weir.v1.GetStatusRequest
 	2,  // 18: weir.v1.ClusterService.ListNodes:input_type -> weir.v1.ListNodesRequest
 	11, // 19: weir.v1.ClusterService.AddNode:input_type -> weir.v1.AddNodeRequest
 	13, // 20: weir.v1.ClusterService.RemoveNode:input_type -> weir.v1.RemoveNodeRequest
 	15, // 21: weir.v1.ClusterService.DrainNode:input_type -> weir.v1.DrainNodeRequest
 	17, // 22: weir.v1.ClusterService.Rebalance:input_type -> weir.v1.RebalanceRequest
-	20, // 23: weir.v1.ClusterService.VerifyCluster:input_type -> weir.v1.VerifyClusterRequest
-	6,  // 24: weir.v1.ClusterService.GetVersion:input_type -> weir.v1.GetVersionRequest
-	1,  // 25: weir.v1.ClusterService.GetStatus:output_type -> weir.v1.GetStatusResponse
-	3,  // 26: weir.v1.ClusterService.ListNodes:output_type -> weir.v1.ListNodesResponse
-	12, // 27: weir.v1.ClusterService.AddNode:output_type -> weir.v1.AddNodeResponse
-	14, // 28: weir.v1.ClusterService.RemoveNode:output_type -> weir.v1.RemoveNodeResponse
-	16, // 29: weir.v1.ClusterService.DrainNode:output_type -> weir.v1.DrainNodeResponse
-	18, // 30: weir.v1.ClusterService.Rebalance:output_type -> weir.v1.RebalanceResponse
-	21, // 31: weir.v1.ClusterService.VerifyCluster:output_type -> weir.v1.VerifyClusterResponse
-	7,  // 32: weir.v1.ClusterService.GetVersion:output_type -> weir.v1.GetVersionResponse
-	25, // [25:33] is the sub-list for method output_type
-	17, // [17:25] is the sub-list for method input_type
+	20, // 23: weir.v1.ClusterService.SetReplicas:input_type -> weir.v1.SetReplicasRequest
+	22, // 24: weir.v1.ClusterService.VerifyCluster:input_type -> weir.v1.VerifyClusterRequest
+	6,  // 25: weir.v1.ClusterService.GetVersion:input_type -> weir.v1.GetVersionRequest
+	1,  // 26: weir.v1.ClusterService.GetStatus:output_type -> weir.v1.GetStatusResponse
+	3,  // 27: weir.v1.ClusterService.ListNodes:output_type -> weir.v1.ListNodesResponse
+	12, // 28: weir.v1.ClusterService.AddNode:output_type -> weir.v1.AddNodeResponse
+	14, // 29: weir.v1.ClusterService.RemoveNode:output_type -> weir.v1.RemoveNodeResponse
+	16, // 30: weir.v1.ClusterService.DrainNode:output_type -> weir.v1.DrainNodeResponse
+	18, // 31: weir.v1.ClusterService.Rebalance:output_type -> weir.v1.RebalanceResponse
+	21, // 32: weir.v1.ClusterService.SetReplicas:output_type -> weir.v1.SetReplicasResponse
+	23, // 33: weir.v1.ClusterService.VerifyCluster:output_type -> weir.v1.VerifyClusterResponse
+	7,  // 34: weir.v1.ClusterService.GetVersion:output_type -> weir.v1.GetVersionResponse
+	26, // [26:35] is the sub-list for method output_type
+	17, // [17:26] is the sub-list for method input_type
 	17, // [17:17] is the sub-list for extension type_name
 	17, // [17:17] is the sub-list for extension extendee
 	0,  // [0:17] is the sub-list for field type_name
@@ -1744,7 +1872,7 @@ func file_weir_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_v1_cluster_proto_rawDesc), len(file_weir_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   24,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

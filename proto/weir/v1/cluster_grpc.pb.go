@@ -25,6 +25,7 @@ const (
 	ClusterService_RemoveNode_FullMethodName    = "/weir.v1.ClusterService/RemoveNode"
 	ClusterService_DrainNode_FullMethodName     = "/weir.v1.ClusterService/DrainNode"
 	ClusterService_Rebalance_FullMethodName     = "/weir.v1.ClusterService/Rebalance"
+	ClusterService_SetReplicas_FullMethodName   = "/weir.v1.ClusterService/SetReplicas"
 	ClusterService_VerifyCluster_FullMethodName = "/weir.v1.ClusterService/VerifyCluster"
 	ClusterService_GetVersion_FullMethodName    = "/weir.v1.ClusterService/GetVersion"
 )
@@ -50,6 +51,9 @@ type ClusterServiceClient interface {
 	DrainNode(ctx context.Context, in *DrainNodeRequest, opts ...grpc.CallOption) (*DrainNodeResponse, error)
 	// Rebalance spreads the lead of the shards' logs evenly over the nodes.
 	Rebalance(ctx context.Context, in *RebalanceRequest, opts ...grpc.CallOption) (*RebalanceResponse, error)
+	// SetReplicas says how many nodes vote in each shard's log: so many copies less one may be lost without a loss. Nodes beyond
+	// that follow, and answer reads.
+	SetReplicas(ctx context.Context, in *SetReplicasRequest, opts ...grpc.CallOption) (*SetReplicasResponse, error)
 	// VerifyCluster compares what the nodes hold of every pipeline at one cut.
 	VerifyCluster(ctx context.Context, in *VerifyClusterRequest, opts ...grpc.CallOption) (*VerifyClusterResponse, error)
 	// GetVersion says what this server is.
@@ -124,6 +128,16 @@ func (c *clusterServiceClient) Rebalance(ctx context.Context, in *RebalanceReque
 	return out, nil
 }
 
+func (c *clusterServiceClient) SetReplicas(ctx context.Context, in *SetReplicasRequest, opts ...grpc.CallOption) (*SetReplicasResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetReplicasResponse)
+	err := c.cc.Invoke(ctx, ClusterService_SetReplicas_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *clusterServiceClient) VerifyCluster(ctx context.Context, in *VerifyClusterRequest, opts ...grpc.CallOption) (*VerifyClusterResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(VerifyClusterResponse)
@@ -165,6 +179,9 @@ type ClusterServiceServer interface {
 	DrainNode(context.Context, *DrainNodeRequest) (*DrainNodeResponse, error)
 	// Rebalance spreads the lead of the shards' logs evenly over the nodes.
 	Rebalance(context.Context, *RebalanceRequest) (*RebalanceResponse, error)
+	// SetReplicas says how many nodes vote in each shard's log: so many copies less one may be lost without a loss. Nodes beyond
+	// that follow, and answer reads.
+	SetReplicas(context.Context, *SetReplicasRequest) (*SetReplicasResponse, error)
 	// VerifyCluster compares what the nodes hold of every pipeline at one cut.
 	VerifyCluster(context.Context, *VerifyClusterRequest) (*VerifyClusterResponse, error)
 	// GetVersion says what this server is.
@@ -196,6 +213,9 @@ func (UnimplementedClusterServiceServer) DrainNode(context.Context, *DrainNodeRe
 }
 func (UnimplementedClusterServiceServer) Rebalance(context.Context, *RebalanceRequest) (*RebalanceResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Rebalance not implemented")
+}
+func (UnimplementedClusterServiceServer) SetReplicas(context.Context, *SetReplicasRequest) (*SetReplicasResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetReplicas not implemented")
 }
 func (UnimplementedClusterServiceServer) VerifyCluster(context.Context, *VerifyClusterRequest) (*VerifyClusterResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method VerifyCluster not implemented")
@@ -332,6 +352,24 @@ func _ClusterService_Rebalance_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ClusterService_SetReplicas_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetReplicasRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServiceServer).SetReplicas(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ClusterService_SetReplicas_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServiceServer).SetReplicas(ctx, req.(*SetReplicasRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _ClusterService_VerifyCluster_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(VerifyClusterRequest)
 	if err := dec(in); err != nil {
@@ -398,6 +436,10 @@ var ClusterService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Rebalance",
 			Handler:    _ClusterService_Rebalance_Handler,
+		},
+		{
+			MethodName: "SetReplicas",
+			Handler:    _ClusterService_SetReplicas_Handler,
 		},
 		{
 			MethodName: "VerifyCluster",

@@ -197,6 +197,88 @@ func (*TransferLeadResponse) Descriptor() ([]byte, []int) {
 	return file_weir_peer_v1_nodes_proto_rawDescGZIP(), []int{3}
 }
 
+// RebalanceRequest is empty.
+type RebalanceRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RebalanceRequest) Reset() {
+	*x = RebalanceRequest{}
+	mi := &file_weir_peer_v1_nodes_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RebalanceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RebalanceRequest) ProtoMessage() {}
+
+func (x *RebalanceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peer_v1_nodes_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RebalanceRequest.ProtoReflect.Descriptor instead.
+func (*RebalanceRequest) Descriptor() ([]byte, []int) {
+	return file_weir_peer_v1_nodes_proto_rawDescGZIP(), []int{4}
+}
+
+// RebalanceResponse says what was moved, also when not everything was.
+type RebalanceResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Moves         []*v1.Move             `protobuf:"bytes,1,rep,name=moves,proto3" json:"moves,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RebalanceResponse) Reset() {
+	*x = RebalanceResponse{}
+	mi := &file_weir_peer_v1_nodes_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RebalanceResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RebalanceResponse) ProtoMessage() {}
+
+func (x *RebalanceResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peer_v1_nodes_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RebalanceResponse.ProtoReflect.Descriptor instead.
+func (*RebalanceResponse) Descriptor() ([]byte, []int) {
+	return file_weir_peer_v1_nodes_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *RebalanceResponse) GetMoves() []*v1.Move {
+	if x != nil {
+		return x.Moves
+	}
+	return nil
+}
+
 // DigestReplicaRequest names a cut.
 type DigestReplicaRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -209,7 +291,7 @@ type DigestReplicaRequest struct {
 
 func (x *DigestReplicaRequest) Reset() {
 	*x = DigestReplicaRequest{}
-	mi := &file_weir_peer_v1_nodes_proto_msgTypes[4]
+	mi := &file_weir_peer_v1_nodes_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -221,7 +303,7 @@ func (x *DigestReplicaRequest) String() string {
 func (*DigestReplicaRequest) ProtoMessage() {}
 
 func (x *DigestReplicaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_nodes_proto_msgTypes[4]
+	mi := &file_weir_peer_v1_nodes_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -234,7 +316,7 @@ func (x *DigestReplicaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DigestReplicaRequest.ProtoReflect.Descriptor instead.
 func (*DigestReplicaRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_nodes_proto_rawDescGZIP(), []int{4}
+	return file_weir_peer_v1_nodes_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *DigestReplicaRequest) GetPipeline() uint64 {
@@ -269,7 +351,7 @@ type DigestReplicaResponse struct {
 
 func (x *DigestReplicaResponse) Reset() {
 	*x = DigestReplicaResponse{}
-	mi := &file_weir_peer_v1_nodes_proto_msgTypes[5]
+	mi := &file_weir_peer_v1_nodes_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -281,7 +363,7 @@ func (x *DigestReplicaResponse) String() string {
 func (*DigestReplicaResponse) ProtoMessage() {}
 
 func (x *DigestReplicaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_nodes_proto_msgTypes[5]
+	mi := &file_weir_peer_v1_nodes_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -294,7 +376,7 @@ func (x *DigestReplicaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DigestReplicaResponse.ProtoReflect.Descriptor instead.
 func (*DigestReplicaResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_nodes_proto_rawDescGZIP(), []int{5}
+	return file_weir_peer_v1_nodes_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *DigestReplicaResponse) GetDigest() uint64 {
@@ -323,7 +405,7 @@ type DoubtReplicaRequest struct {
 
 func (x *DoubtReplicaRequest) Reset() {
 	*x = DoubtReplicaRequest{}
-	mi := &file_weir_peer_v1_nodes_proto_msgTypes[6]
+	mi := &file_weir_peer_v1_nodes_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -335,7 +417,7 @@ func (x *DoubtReplicaRequest) String() string {
 func (*DoubtReplicaRequest) ProtoMessage() {}
 
 func (x *DoubtReplicaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_nodes_proto_msgTypes[6]
+	mi := &file_weir_peer_v1_nodes_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -348,7 +430,7 @@ func (x *DoubtReplicaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoubtReplicaRequest.ProtoReflect.Descriptor instead.
 func (*DoubtReplicaRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_nodes_proto_rawDescGZIP(), []int{6}
+	return file_weir_peer_v1_nodes_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *DoubtReplicaRequest) GetPipeline() uint64 {
@@ -382,7 +464,7 @@ type DoubtReplicaResponse struct {
 
 func (x *DoubtReplicaResponse) Reset() {
 	*x = DoubtReplicaResponse{}
-	mi := &file_weir_peer_v1_nodes_proto_msgTypes[7]
+	mi := &file_weir_peer_v1_nodes_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -394,7 +476,7 @@ func (x *DoubtReplicaResponse) String() string {
 func (*DoubtReplicaResponse) ProtoMessage() {}
 
 func (x *DoubtReplicaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_nodes_proto_msgTypes[7]
+	mi := &file_weir_peer_v1_nodes_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -407,7 +489,7 @@ func (x *DoubtReplicaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoubtReplicaResponse.ProtoReflect.Descriptor instead.
 func (*DoubtReplicaResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_nodes_proto_rawDescGZIP(), []int{7}
+	return file_weir_peer_v1_nodes_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *DoubtReplicaResponse) GetRebuilds() bool {
@@ -428,7 +510,10 @@ const file_weir_peer_v1_nodes_proto_rawDesc = "" +
 	"\x13TransferLeadRequest\x12\x10\n" +
 	"\x03log\x18\x01 \x01(\tR\x03log\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\tR\x02to\"\x16\n" +
-	"\x14TransferLeadResponse\"h\n" +
+	"\x14TransferLeadResponse\"\x12\n" +
+	"\x10RebalanceRequest\"8\n" +
+	"\x11RebalanceResponse\x12#\n" +
+	"\x05moves\x18\x01 \x03(\v2\r.weir.v1.MoveR\x05moves\"h\n" +
 	"\x14DigestReplicaRequest\x12\x1a\n" +
 	"\bpipeline\x18\x01 \x01(\x04R\bpipeline\x12\x14\n" +
 	"\x05shard\x18\x02 \x01(\rR\x05shard\x12\x1e\n" +
@@ -445,10 +530,11 @@ const file_weir_peer_v1_nodes_proto_rawDesc = "" +
 	"checkpoint\x18\x03 \x01(\x04R\n" +
 	"checkpoint\"2\n" +
 	"\x14DoubtReplicaResponse\x12\x1a\n" +
-	"\brebuilds\x18\x01 \x01(\bR\brebuilds2\xef\x02\n" +
+	"\brebuilds\x18\x01 \x01(\bR\brebuilds2\xbd\x03\n" +
 	"\vNodeService\x12X\n" +
 	"\rGetNodeStatus\x12\".weir.peer.v1.GetNodeStatusRequest\x1a#.weir.peer.v1.GetNodeStatusResponse\x12U\n" +
-	"\fTransferLead\x12!.weir.peer.v1.TransferLeadRequest\x1a\".weir.peer.v1.TransferLeadResponse\x12X\n" +
+	"\fTransferLead\x12!.weir.peer.v1.TransferLeadRequest\x1a\".weir.peer.v1.TransferLeadResponse\x12L\n" +
+	"\tRebalance\x12\x1e.weir.peer.v1.RebalanceRequest\x1a\x1f.weir.peer.v1.RebalanceResponse\x12X\n" +
 	"\rDigestReplica\x12\".weir.peer.v1.DigestReplicaRequest\x1a#.weir.peer.v1.DigestReplicaResponse\x12U\n" +
 	"\fDoubtReplica\x12!.weir.peer.v1.DoubtReplicaRequest\x1a\".weir.peer.v1.DoubtReplicaResponseB2Z0github.com/weirdb/weir/proto/weir/peer/v1;peerv1b\x06proto3"
 
@@ -464,33 +550,39 @@ func file_weir_peer_v1_nodes_proto_rawDescGZIP() []byte {
 	return file_weir_peer_v1_nodes_proto_rawDescData
 }
 
-var file_weir_peer_v1_nodes_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_weir_peer_v1_nodes_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_weir_peer_v1_nodes_proto_goTypes = []any{
 	(*GetNodeStatusRequest)(nil),  // 0: weir.peer.v1.GetNodeStatusRequest
 	(*GetNodeStatusResponse)(nil), // 1: weir.peer.v1.GetNodeStatusResponse
 	(*TransferLeadRequest)(nil),   // 2: weir.peer.v1.TransferLeadRequest
 	(*TransferLeadResponse)(nil),  // 3: weir.peer.v1.TransferLeadResponse
-	(*DigestReplicaRequest)(nil),  // 4: weir.peer.v1.DigestReplicaRequest
-	(*DigestReplicaResponse)(nil), // 5: weir.peer.v1.DigestReplicaResponse
-	(*DoubtReplicaRequest)(nil),   // 6: weir.peer.v1.DoubtReplicaRequest
-	(*DoubtReplicaResponse)(nil),  // 7: weir.peer.v1.DoubtReplicaResponse
-	(*v1.NodeStatus)(nil),         // 8: weir.v1.NodeStatus
+	(*RebalanceRequest)(nil),      // 4: weir.peer.v1.RebalanceRequest
+	(*RebalanceResponse)(nil),     // 5: weir.peer.v1.RebalanceResponse
+	(*DigestReplicaRequest)(nil),  // 6: weir.peer.v1.DigestReplicaRequest
+	(*DigestReplicaResponse)(nil), // 7: weir.peer.v1.DigestReplicaResponse
+	(*DoubtReplicaRequest)(nil),   // 8: weir.peer.v1.DoubtReplicaRequest
+	(*DoubtReplicaResponse)(nil),  // 9: weir.peer.v1.DoubtReplicaResponse
+	(*v1.NodeStatus)(nil),         // 10: weir.v1.NodeStatus
+	(*v1.Move)(nil),               // 11: weir.v1.Move
 }
 var file_weir_peer_v1_nodes_proto_depIdxs = []int32{
-	8, // 0: weir.peer.v1.GetNodeStatusResponse.node:type_name -> weir.v1.NodeStatus
-	0, // 1: weir.peer.v1.NodeService.GetNodeStatus:input_type -> weir.peer.v1.GetNodeStatusRequest
-	2, // 2: weir.peer.v1.NodeService.TransferLead:input_type -> weir.peer.v1.TransferLeadRequest
-	4, // 3: weir.peer.v1.NodeService.DigestReplica:input_type -> weir.peer.v1.DigestReplicaRequest
-	6, // 4: weir.peer.v1.NodeService.DoubtReplica:input_type -> weir.peer.v1.DoubtReplicaRequest
-	1, // 5: weir.peer.v1.NodeService.GetNodeStatus:output_type -> weir.peer.v1.GetNodeStatusResponse
-	3, // 6: weir.peer.v1.NodeService.TransferLead:output_type -> weir.peer.v1.TransferLeadResponse
-	5, // 7: weir.peer.v1.NodeService.DigestReplica:output_type -> weir.peer.v1.DigestReplicaResponse
-	7, // 8: weir.peer.v1.NodeService.DoubtReplica:output_type -> weir.peer.v1.DoubtReplicaResponse
-	5, // [5:9] is the sub-list for method output_type
-	1, // [1:5] is the sub-list for method input_type
-	1, // [1:1] is the sub-list for extension type_name
-	1, // [1:1] is the sub-list for extension extendee
-	0, // [0:1] is the sub-list for field type_name
+	10, // 0: weir.peer.v1.GetNodeStatusResponse.node:type_name -> weir.v1.NodeStatus
+	11, // 1: weir.peer.v1.RebalanceResponse.moves:type_name -> weir.v1.Move
+	0,  // 2: weir.peer.v1.NodeService.GetNodeStatus:input_type -> weir.peer.v1.GetNodeStatusRequest
+	2,  // 3: weir.peer.v1.NodeService.TransferLead:input_type -> weir.peer.v1.TransferLeadRequest
+	4,  // 4: weir.peer.v1.NodeService.Rebalance:input_type -> weir.peer.v1.RebalanceRequest
+	6,  // 5: weir.peer.v1.NodeService.DigestReplica:input_type -> weir.peer.v1.DigestReplicaRequest
+	8,  // 6: weir.peer.v1.NodeService.DoubtReplica:input_type -> weir.peer.v1.DoubtReplicaRequest
+	1,  // 7: weir.peer.v1.NodeService.GetNodeStatus:output_type -> weir.peer.v1.GetNodeStatusResponse
+	3,  // 8: weir.peer.v1.NodeService.TransferLead:output_type -> weir.peer.v1.TransferLeadResponse
+	5,  // 9: weir.peer.v1.NodeService.Rebalance:output_type -> weir.peer.v1.RebalanceResponse
+	7,  // 10: weir.peer.v1.NodeService.DigestReplica:output_type -> weir.peer.v1.DigestReplicaResponse
+	9,  // 11: weir.peer.v1.NodeService.DoubtReplica:output_type -> weir.peer.v1.DoubtReplicaResponse
+	7,  // [7:12] is the sub-list for method output_type
+	2,  // [2:7] is the sub-list for method input_type
+	2,  // [2:2] is the sub-list for extension type_name
+	2,  // [2:2] is the sub-list for extension extendee
+	0,  // [0:2] is the sub-list for field type_name
 }
 
 func init() { file_weir_peer_v1_nodes_proto_init() }
@@ -504,7 +596,7 @@ func file_weir_peer_v1_nodes_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_peer_v1_nodes_proto_rawDesc), len(file_weir_peer_v1_nodes_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   8,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

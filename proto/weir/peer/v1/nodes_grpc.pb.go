@@ -23,6 +23,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	NodeService_GetNodeStatus_FullMethodName = "/weir.peer.v1.NodeService/GetNodeStatus"
 	NodeService_TransferLead_FullMethodName  = "/weir.peer.v1.NodeService/TransferLead"
+	NodeService_Rebalance_FullMethodName     = "/weir.peer.v1.NodeService/Rebalance"
 	NodeService_DigestReplica_FullMethodName = "/weir.peer.v1.NodeService/DigestReplica"
 	NodeService_DoubtReplica_FullMethodName  = "/weir.peer.v1.NodeService/DoubtReplica"
 )
@@ -37,6 +38,8 @@ type NodeServiceClient interface {
 	GetNodeStatus(ctx context.Context, in *GetNodeStatusRequest, opts ...grpc.CallOption) (*GetNodeStatusResponse, error)
 	// TransferLead hands the lead of a log, which the node leads, to another node.
 	TransferLead(ctx context.Context, in *TransferLeadRequest, opts ...grpc.CallOption) (*TransferLeadResponse, error)
+	// Rebalance spreads the leads of the shards' logs, on the node that leads the meta log.
+	Rebalance(ctx context.Context, in *RebalanceRequest, opts ...grpc.CallOption) (*RebalanceResponse, error)
 	// DigestReplica computes the digest of what the node holds of a pipeline on a shard at a cut.
 	DigestReplica(ctx context.Context, in *DigestReplicaRequest, opts ...grpc.CallOption) (*DigestReplicaResponse, error)
 	// DoubtReplica has the node compare its replica of a shard with the others at a cut, and rebuild it when a majority of the
@@ -66,6 +69,16 @@ func (c *nodeServiceClient) TransferLead(ctx context.Context, in *TransferLeadRe
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(TransferLeadResponse)
 	err := c.cc.Invoke(ctx, NodeService_TransferLead_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *nodeServiceClient) Rebalance(ctx context.Context, in *RebalanceRequest, opts ...grpc.CallOption) (*RebalanceResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RebalanceResponse)
+	err := c.cc.Invoke(ctx, NodeService_Rebalance_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -102,6 +115,8 @@ type NodeServiceServer interface {
 	GetNodeStatus(context.Context, *GetNodeStatusRequest) (*GetNodeStatusResponse, error)
 	// TransferLead hands the lead of a log, which the node leads, to another node.
 	TransferLead(context.Context, *TransferLeadRequest) (*TransferLeadResponse, error)
+	// Rebalance spreads the leads of the shards' logs, on the node that leads the meta log.
+	Rebalance(context.Context, *RebalanceRequest) (*RebalanceResponse, error)
 	// DigestReplica computes the digest of what the node holds of a pipeline on a shard at a cut.
 	DigestReplica(context.Context, *DigestReplicaRequest) (*DigestReplicaResponse, error)
 	// DoubtReplica has the node compare its replica of a shard with the others at a cut, and rebuild it when a majority of the
@@ -122,6 +137,9 @@ func (UnimplementedNodeServiceServer) GetNodeStatus(context.Context, *GetNodeSta
 }
 func (UnimplementedNodeServiceServer) TransferLead(context.Context, *TransferLeadRequest) (*TransferLeadResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method TransferLead not implemented")
+}
+func (UnimplementedNodeServiceServer) Rebalance(context.Context, *RebalanceRequest) (*RebalanceResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Rebalance not implemented")
 }
 func (UnimplementedNodeServiceServer) DigestReplica(context.Context, *DigestReplicaRequest) (*DigestReplicaResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DigestReplica not implemented")
@@ -186,6 +204,24 @@ func _NodeService_TransferLead_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _NodeService_Rebalance_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RebalanceRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeServiceServer).Rebalance(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeService_Rebalance_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeServiceServer).Rebalance(ctx, req.(*RebalanceRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _NodeService_DigestReplica_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DigestReplicaRequest)
 	if err := dec(in); err != nil {
@@ -236,6 +272,10 @@ var NodeService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "TransferLead",
 			Handler:    _NodeService_TransferLead_Handler,
+		},
+		{
+			MethodName: "Rebalance",
+			Handler:    _NodeService_Rebalance_Handler,
 		},
 		{
 			MethodName: "DigestReplica",
