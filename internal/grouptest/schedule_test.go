@@ -39,7 +39,6 @@ GROUP BY account;
 `
 
 const (
-	nodes    = 3
 	shards   = 3
 	accounts = 40
 	faults   = 6
@@ -70,12 +69,14 @@ type world struct {
 	seed uint64
 	rnd  *rand.Rand
 	g    *nodetest.Group
+	// nodes is 3, or 5: then each shard's log has three voters, which change when a node is silent.
+	nodes int
 
 	began time.Time
 	mu    struct {
 		sync.Mutex
 		history []string
-		up      [nodes]*nodetest.Node // nil while it does not run
+		up      []*nodetest.Node // nil while it does not run
 		done    bool
 		balance [accounts]int64 // of acknowledged transfers
 		moves   [accounts]int64
@@ -109,7 +110,7 @@ func (w *world) run() {
 			w.t.Logf("go test ./internal/grouptest -run TestSchedules -seed %d -schedules 1\n%s", w.seed, strings.Join(w.mu.history, "\n"))
 		}
 	}()
-	tuning := node.Tuning{ElectionTimeout: 150 * time.Millisecond}
+	tuning := node.Tuning{ElectionTimeout: 150 * time.Millisecond, RepairAfter: 600 * time.Millisecond}
 	if w.rnd.IntN(2) == 0 {
 		tuning.Merge = nodetest.Restless().Merge
 		tuning.SegmentBytes = 256 << 10
@@ -118,7 +119,12 @@ func (w *world) run() {
 		restless := nodetest.Restless()
 		tuning.SnapshotBytes, tuning.TrailingBytes = restless.SnapshotBytes, restless.TrailingBytes
 	}
-	w.g = nodetest.OpenGroup(w.t, nodes, nodetest.Options{Shards: shards, Tuning: tuning})
+	w.nodes = 3
+	if w.seed%2 == 0 {
+		w.nodes = 5
+	}
+	w.mu.up = make([]*nodetest.Node, w.nodes)
+	w.g = nodetest.OpenGroup(w.t, w.nodes, nodetest.Options{Shards: shards, Tuning: tuning})
 	for i, n := range w.g.Nodes() {
 		w.mu.up[i] = n
 	}
@@ -184,7 +190,7 @@ func (w *world) deploy(ctx context.Context) {
 
 // running returns the numbers of the nodes that run, and of those that do not.
 func (w *world) running() (up, down []int) {
-	for i := 1; i <= nodes; i++ {
+	for i := 1; i <= w.nodes; i++ {
 		if w.g.Runs(i) {
 			up = append(up, i)
 		} else {
@@ -208,7 +214,7 @@ func (w *world) fault() {
 		w.take(i)
 		w.g.Kill(cfg, i)
 	case k == 3:
-		i := 1 + w.rnd.IntN(nodes)
+		i := 1 + w.rnd.IntN(w.nodes)
 		w.note("cut n%d off", i)
 		w.g.Isolate(i)
 	case k == 4:
@@ -235,8 +241,8 @@ func (w *world) fault() {
 }
 
 func (w *world) pair() (a, b string) {
-	i := w.rnd.IntN(nodes)
-	j := (i + 1 + w.rnd.IntN(nodes-1)) % nodes
+	i := w.rnd.IntN(w.nodes)
+	j := (i + 1 + w.rnd.IntN(w.nodes-1)) % w.nodes
 	return fmt.Sprintf("n%d", i+1), fmt.Sprintf("n%d", j+1)
 }
 
@@ -273,7 +279,7 @@ func (w *world) node(rnd *rand.Rand) (*nodetest.Node, int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for range 10 {
-		if i := rnd.IntN(nodes); w.mu.up[i] != nil {
+		if i := rnd.IntN(w.nodes); w.mu.up[i] != nil {
 			return w.mu.up[i], i + 1
 		}
 	}
@@ -385,7 +391,7 @@ func (w *world) compare() {
 	for _, n := range w.mu.moves {
 		total += n
 	}
-	for i := 1; i <= nodes; i++ {
+	for i := 1; i <= w.nodes; i++ {
 		for {
 			err := w.equal(ctx, i, total)
 			if err == nil {
