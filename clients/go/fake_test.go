@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
@@ -197,11 +198,16 @@ func (f *fakeServer) rows() [][]string {
 	return out
 }
 
+// pings lets clients ping as often as a node does.
+func pings() grpc.ServerOption {
+	return grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingAfter / 2, PermitWithoutStream: true})
+}
+
 // serve connects a client to services over a network in memory. What it returns ends both.
 func serve(t *testing.T, cfg Config, register func(*grpc.Server)) (c *Client, stop func()) {
 	t.Helper()
 	lis := bufconn.Listen(1 << 20)
-	srv := grpc.NewServer(grpc.WaitForHandlers(true))
+	srv := grpc.NewServer(grpc.WaitForHandlers(true), pings())
 	register(srv)
 	done := make(chan struct{})
 	go func() {
