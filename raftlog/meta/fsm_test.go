@@ -56,7 +56,7 @@ func history(t testing.TB, seed uint64, n int, each func(log *meta.Log, m *model
 			p = &meta.Pipeline{UID: 77}
 		}
 		// Refusals are as good as successes here: what matters is that every member does the same.
-		switch rnd.IntN(24) {
+		switch rnd.IntN(25) {
 		case 0:
 			_, _, _ = log.CreateStream(ctx, meta.StreamDefinition{Name: stream, Schema: dataflow.Schema{{Name: "x", Type: dataflow.TypeBigInt, NotNull: rnd.IntN(3) > 0}},
 				Options: []dataflow.Option{{Name: "retention.grace", Value: pick("1 min", "1 h")}}})
@@ -94,6 +94,8 @@ func history(t testing.TB, seed uint64, n int, each func(log *meta.Log, m *model
 		case 14:
 			_, _ = log.RenewLease(ctx, p.UID, uint64(rnd.IntN(5)), time.Minute)
 			_ = log.ReleaseLease(ctx, p.UID, uint64(rnd.IntN(10)))
+		case 15:
+			_, _ = log.SetStreamOptions(ctx, stream, []dataflow.Option{{Name: "retention.grace", Value: pick("1 s", "1 min", "2 h")}, {Name: "max_bytes", Value: pick("unbounded", "1 GiB", "0")}})
 		default:
 			if len(p.Cuts) > 0 && len(p.Reads) > 0 {
 				c := p.Newest().Clone()
