@@ -132,13 +132,17 @@ func (n *Node) assemble() error {
 	if err := registry.Register(newGauges(st.meta, n.worker, st.shards, n.disk, n.memory, n.queries)); err != nil {
 		return err
 	}
+	var catchUp func(context.Context) error
+	if st.peers != nil {
+		catchUp = n.catchUp
+	}
 	var rebuilds func() []rebuild.Export
 	if st.source != nil {
 		rebuilds = st.source.Exports
 	}
 	svc = service.New(service.Config{
-		Rebuilds: rebuilds,
-		Node:     cfg.NodeID, Group: group, Meta: st.meta, Catalog: cat, Worker: n.worker, Shards: st.shards, Fleet: n.fleet, Leader: n.asked, Members: n.members, Disk: n.disk.Usage, Version: cfg.Version,
+		Rebuilds: rebuilds, CatchUp: catchUp,
+		Node: cfg.NodeID, Group: group, Meta: st.meta, Catalog: cat, Worker: n.worker, Shards: st.shards, Fleet: n.fleet, Leader: n.asked, Members: n.members, Disk: n.disk.Usage, Version: cfg.Version,
 		Queries: n.queries, MetaStatus: n.metaStatus, DiskRoom: n.disk.Room, StartedAt: time.Now().UnixMicro(), AllowFaults: cfg.FaultInjection, Phases: n.phases, Logger: cfg.Logger,
 	})
 	if n.grpc, err = api.New(api.Config{

@@ -74,6 +74,9 @@ func (s *Service) TriggerCheckpoint(ctx context.Context, pipeline string, wait b
 	if !wait {
 		return nil, s.cfg.Leader.Request(ctx, p.UID)
 	}
+	if err := s.catchUp(ctx); err != nil { // rows that came by way of other nodes are to be covered too
+		return nil, err
+	}
 	want := s.cfg.Worker.Ends(p.Reads)
 	cover, cancel := context.WithTimeout(ctx, coverTime(ctx))
 	defer cancel()

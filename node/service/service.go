@@ -37,6 +37,9 @@ type Config struct {
 	Members *membership.Membership // nil in a group of one node
 	// Disk returns how many bytes of the node's disk are free, and how many must be for rows to be taken.
 	Disk func() (free, needed uint64)
+	// CatchUp returns when this node has applied what the group had acknowledged before the call, in all logs; nil in a group of one
+	// node, which always has.
+	CatchUp func(ctx context.Context) error
 	// Rebuilds lists the replicas that other nodes bring from this one; nil in a group of one node.
 	Rebuilds func() []rebuild.Export
 	Version  string
@@ -50,6 +53,14 @@ type Config struct {
 	AllowFaults bool
 	Phases      *phase.Recorder // records appends; optional
 	Logger      *slog.Logger
+}
+
+// catchUp has this node apply what others have acknowledged.
+func (s *Service) catchUp(ctx context.Context) error {
+	if s.cfg.CatchUp == nil {
+		return nil
+	}
+	return s.cfg.CatchUp(ctx)
 }
 
 // Coordinators are asked for checkpoints. *leader.Driver implements it on the node that leads the meta log, *fleet.Coordinators

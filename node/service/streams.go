@@ -123,6 +123,11 @@ var errLimit = errors.New("limit reached")
 
 // ReadStream reads rows back, shard by shard, and follows the stream when asked to.
 func (s *Service) ReadStream(ctx context.Context, r api.StreamRead, fn func(*batch.Batch) error) (dataflow.Positions, error) {
+	if !r.Follow { // what others have acknowledged belongs to it, and would not come later
+		if err := s.catchUp(ctx); err != nil {
+			return nil, err
+		}
+	}
 	next := make(dataflow.Positions)
 	limits := make(dataflow.Positions) // the ends of now, unless the read follows
 	var shards []dataflow.ShardID
