@@ -450,7 +450,7 @@ func signDouble(x float64) (float64, *dataflow.Error) {
 	case x < 0:
 		return -1, nil
 	}
-	return x, nil // 0 and NaN
+	return 0, nil // also for NaN, as PostgreSQL has it
 }
 
 func evalScale(f *frame) {

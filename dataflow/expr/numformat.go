@@ -372,6 +372,14 @@ func evalNumFormat(digits func(a *operand, i int, n *numFormat) ([]byte, *numFor
 	}
 }
 
+func bigintDigits(a *operand, i int, n *numFormat) ([]byte, *numFormat, *dataflow.Error) {
+	text := strconv.AppendInt(nil, a.int(i), 10)
+	if n.post > 0 {
+		text = append(append(text, '.'), strings.Repeat("0", n.post)...)
+	}
+	return text, n, nil
+}
+
 func decimalDigits(a *operand, i int, n *numFormat) ([]byte, *numFormat, *dataflow.Error) {
 	d := a.dec(i)
 	if d.Form != apd.Finite {
