@@ -13,6 +13,9 @@
 //	T4  An error has a reason that a group may give whose nodes fail (G8).
 //	T5  After healing the group takes rows, commits and answers within patience.
 //	T6  All nodes hold the same: equal digests of every shard at one cut.
+//	T7  Operations on streams and pipelines, and what any node says of these, are linearizable: as if each had happened at one
+//	    moment between its call and its answer. One whose outcome is unknown may have happened at any time after its call, or
+//	    not; one that was refused as NOT_LEADER, say, has not.
 //
 // A schedule is named by its seed; a failing one prints it and what was done in it.
 package grouptest

@@ -51,14 +51,19 @@ func TestSchedules(t *testing.T) {
 	if testing.Short() {
 		t.Skip("minutes")
 	}
+	eachSchedule(t, *schedules, func(w *world) { w.run() })
+}
+
+// eachSchedule runs so many schedules, some at a time.
+func eachSchedule(t *testing.T, n int, run func(*world)) {
 	slots := make(chan struct{}, *atOnce)
-	for i := range *schedules {
+	for i := range n {
 		seed := *firstSeed + uint64(i)
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			t.Parallel()
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			newWorld(t, seed).run()
+			run(newWorld(t, seed))
 		})
 	}
 }
@@ -103,13 +108,36 @@ func (w *world) errorf(format string, args ...any) {
 }
 
 func (w *world) run() {
-	defer func() {
-		if w.failed.Load() || w.t.Failed() {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.t.Logf("go test ./internal/grouptest -run TestSchedules -seed %d -schedules 1\n%s", w.seed, strings.Join(w.mu.history, "\n"))
-		}
-	}()
+	defer w.tell()
+	w.open()
+	w.deploy(context.Background())
+	var actors []func(context.Context)
+	for i := range writers {
+		actors = append(actors, func(ctx context.Context) { w.write(ctx, i) })
+	}
+	for i := range readers {
+		actors = append(actors, func(ctx context.Context) { w.read(ctx, i) })
+	}
+	if !w.live(actors) {
+		return
+	}
+	w.compare()
+	w.note("sent %d, repeated %d, read %d", w.sent.Load(), w.repeats.Load(), w.reads.Load())
+	w.t.Logf("seed %d: sent %d, repeated %d, read %d", w.seed, w.sent.Load(), w.repeats.Load(), w.reads.Load())
+}
+
+// tell writes the history of a schedule that failed.
+func (w *world) tell() {
+	if w.failed.Load() || w.t.Failed() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		test, _, _ := strings.Cut(w.t.Name(), "/")
+		w.t.Logf("go test ./internal/grouptest -run %s -seed %d -schedules 1\n%s", test, w.seed, strings.Join(w.mu.history, "\n"))
+	}
+}
+
+// open runs the group.
+func (w *world) open() {
 	tuning := node.Tuning{ElectionTimeout: 150 * time.Millisecond, RepairAfter: 600 * time.Millisecond}
 	if w.rnd.IntN(2) == 0 {
 		tuning.Merge = nodetest.Restless().Merge
@@ -128,39 +156,38 @@ func (w *world) run() {
 	for i, n := range w.g.Nodes() {
 		w.mu.up[i] = n
 	}
+}
+
+// live lets the actors act while the group is broken, heals it, and waits until they have done what they have under way. It
+// reports whether they have.
+func (w *world) live(actors []func(context.Context)) bool {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	w.deploy(ctx)
-	var actors sync.WaitGroup
-	for i := range writers {
-		actors.Go(func() { w.write(ctx, i) })
-	}
-	for i := range readers {
-		actors.Go(func() { w.read(ctx, i) })
+	var acting sync.WaitGroup
+	for _, act := range actors {
+		acting.Go(func() { act(ctx) })
 	}
 	for range faults {
 		w.fault()
 	}
 	w.heal()
 	w.mu.Lock()
-	w.mu.done = true // writers stop after what they have under way
+	w.mu.done = true
 	w.mu.Unlock()
 	finished := make(chan struct{})
 	go func() {
-		actors.Wait()
+		acting.Wait()
 		close(finished)
 	}()
 	select {
 	case <-finished:
+		return true
 	case <-time.After(patience):
-		w.errorf("T5: writers and readers do not end %s after everything was healed", patience)
+		w.errorf("T5: those who act do not end %s after everything was healed", patience)
 		cancel()
 		<-finished
-		return
+		return false
 	}
-	w.compare()
-	w.note("sent %d, repeated %d, read %d", w.sent.Load(), w.repeats.Load(), w.reads.Load())
-	w.t.Logf("seed %d: sent %d, repeated %d, read %d", w.seed, w.sent.Load(), w.repeats.Load(), w.reads.Load())
 }
 
 // wait is a part of a schedule: the nodes live in real time.
