@@ -328,17 +328,7 @@ func (d *driver) do(a coordinator.Action) bool {
 	case coordinator.InjectBarrier:
 		d.dirty, d.flying, d.attempt = false, true, a.Checkpoint
 		w.oracle.injected(uid, a)
-		for _, id := range d.placedOn {
-			if l := d.c.links[id]; l != nil && l.up {
-				ses := l.ses
-				l.out.send(func() {
-					if !ses.ended {
-						ses.n.worker.inject(uid, a.Incarnation, a.Checkpoint)
-					}
-				})
-			}
-		}
-		n.worker.inject(uid, a.Incarnation, a.Checkpoint)
+		d.inject(a.Incarnation, a.Checkpoint)
 	case coordinator.ProposeCommit:
 		d.commit(a.Commit)
 		return false
@@ -365,6 +355,25 @@ func (d *driver) do(a coordinator.Action) bool {
 		d.answer([]coordinator.Action{a})
 	}
 	return true
+}
+
+// inject puts a barrier in at all nodes that run the incarnation's tasks. A node at which a newer coordinator has been takes none
+// from an older one: the newer one's barriers follow those that were in then.
+func (d *driver) inject(inc dataflow.Incarnation, b dataflow.CheckpointID) {
+	uid := d.uid
+	for _, id := range d.placedOn {
+		if l := d.c.links[id]; l != nil && l.up {
+			ses := l.ses
+			l.out.send(func() {
+				if !ses.ended {
+					ses.n.worker.inject(uid, inc, b)
+				}
+			})
+		}
+	}
+	if wk := &d.c.n.worker; wk.term <= d.c.term {
+		wk.inject(uid, inc, b)
+	}
 }
 
 func (d *driver) passBarrier() {
@@ -546,10 +555,10 @@ func (d *driver) start(a coordinator.StartTasks) {
 	}
 	uid, inc := d.uid, a.Incarnation
 	for _, id := range d.placedOn {
-		d.c.links[id].call(func(s *session, reply func(dataflow.Incarnation, error)) {
+		d.c.links[id].call(func(s *session, reply func(attached, error)) {
 			m := s.n
 			begin := func() {
-				m.worker.start(uid, inc, s.report(d), func() bool { return !s.ended }, func(err error) { reply(0, err) })
+				m.worker.start(uid, inc, s.report(d), func() bool { return !s.ended }, func(err error) { reply(attached{}, err) })
 			}
 			if m.w.mutant == "base-newest-known" {
 				begin()
@@ -563,7 +572,7 @@ func (d *driver) start(a coordinator.StartTasks) {
 					begin()
 				}
 			})
-		}, func(_ dataflow.Incarnation, err error) { done(err) })
+		}, func(_ attached, err error) { done(err) })
 	}
 	if here {
 		d.w().after(1, n, func() { n.worker.start(uid, inc, d.post, alive, done) })
@@ -590,10 +599,10 @@ func (d *driver) stopTasks(inc dataflow.Incarnation, done func()) {
 			continue
 		}
 		left++
-		l.call(func(s *session, reply func(dataflow.Incarnation, error)) {
+		l.call(func(s *session, reply func(attached, error)) {
 			s.n.worker.stop(uid, inc)
-			reply(0, nil)
-		}, func(dataflow.Incarnation, error) { one() })
+			reply(attached{}, nil)
+		}, func(attached, error) { one() })
 	}
 	d.w().after(second, n, func() {
 		if !over {
@@ -604,25 +613,32 @@ func (d *driver) stopTasks(inc dataflow.Incarnation, done func()) {
 	d.w().after(1, n, one)
 }
 
-// attach takes the tasks over that run, when they do on every node that owns shards.
+// attach takes the tasks over that run, when they do on every node that owns shards. A barrier that the coordinator before has put
+// in at some nodes only is put in at the others: tasks that have it wait for it.
 func (d *driver) attach(p *meta.Pipeline, done func(dataflow.Incarnation)) {
 	n := d.c.n
 	here := d.place(p)
-	if found := n.worker.attach(d.uid, d.post); here && found != p.Incarnation {
+	found := n.worker.attach(d.uid, d.post)
+	if here && found.inc != p.Incarnation {
 		done(0)
 		return
 	}
+	var barriers []dataflow.CheckpointID
 	n.await(func() bool {
 		return !slices.ContainsFunc(d.placedOn, func(id int) bool { return !d.c.links[id].up })
 	}, second, func(ok bool) {
 		if d.c.dead || d.ended {
 			return
 		}
-		left, all, over := len(d.placedOn)+1, ok, false
-		one := func(v dataflow.Incarnation, err error) {
-			if err != nil || v != p.Incarnation {
+		left, all, over := len(d.placedOn), ok, false
+		if here {
+			left++
+		}
+		one := func(v attached, err error) {
+			if err != nil || v.inc != p.Incarnation {
 				all = false
 			}
+			barriers = append(barriers, v.barrier)
 			if left--; left > 0 || over || d.c.dead {
 				return
 			}
@@ -631,14 +647,22 @@ func (d *driver) attach(p *meta.Pipeline, done func(dataflow.Incarnation)) {
 				done(0)
 				return
 			}
+			if last := slices.Max(barriers); last != slices.Min(barriers) {
+				d.w().n.halfBarriers++
+				if d.w().mutant != "half-a-barrier" {
+					d.inject(p.Incarnation, last)
+				}
+			}
 			done(p.Incarnation)
 		}
 		for _, id := range d.placedOn {
-			d.c.links[id].call(func(s *session, reply func(dataflow.Incarnation, error)) {
+			d.c.links[id].call(func(s *session, reply func(attached, error)) {
 				reply(s.n.worker.attach(d.uid, s.report(d)), nil)
 			}, one)
 		}
-		one(p.Incarnation, nil)
+		if here {
+			one(found, nil)
+		}
 	})
 }
 

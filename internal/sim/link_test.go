@@ -21,8 +21,14 @@ type link struct {
 }
 
 type call struct {
-	done func(v dataflow.Incarnation, err error)
+	done func(v attached, err error)
 	over bool
+}
+
+// attached is which incarnation's tasks run on a node, and the last barrier that was put in; zero = none do.
+type attached struct {
+	inc     dataflow.Incarnation
+	barrier dataflow.CheckpointID
 }
 
 var errLink = errors.New("the node is not connected")
@@ -105,7 +111,7 @@ func (l *link) down() {
 	calls := l.calls
 	l.calls = nil
 	for _, k := range calls {
-		k.finish(0, errLink)
+		k.finish(attached{}, errLink)
 	}
 	if l.c.dead {
 		return
@@ -118,7 +124,7 @@ func (l *link) down() {
 	}
 }
 
-func (k *call) finish(v dataflow.Incarnation, err error) {
+func (k *call) finish(v attached, err error) {
 	if !k.over {
 		k.over = true
 		k.done(v, err)
@@ -126,9 +132,9 @@ func (k *call) finish(v dataflow.Incarnation, err error) {
 }
 
 // call asks the other node for something, which answers through reply.
-func (l *link) call(ask func(s *session, reply func(dataflow.Incarnation, error)), done func(dataflow.Incarnation, error)) {
+func (l *link) call(ask func(s *session, reply func(attached, error)), done func(attached, error)) {
 	if !l.up {
-		done(0, errLink)
+		done(attached{}, errLink)
 		return
 	}
 	k := &call{done: done}
@@ -138,7 +144,7 @@ func (l *link) call(ask func(s *session, reply func(dataflow.Incarnation, error)
 		if ses.ended {
 			return
 		}
-		ask(ses, func(v dataflow.Incarnation, err error) {
+		ask(ses, func(v attached, err error) {
 			back.send(func() { k.finish(v, err) })
 		})
 	})

@@ -32,6 +32,7 @@ var mutants = []struct{ name, breaks string }{
 	{"base-newest-known", "tasks start from the newest cut that their node knows (P4)"},
 	{"rows-lost-on-recovery", "sources go on at the stream's end instead of the base's positions"},
 	{"barrier-not-aligned", "a task takes its snapshot at the first barrier that comes"},
+	{"half-a-barrier", "a barrier that a deposed coordinator has put in at some nodes only stays out of the others"},
 	{"positions-after-barrier", "a source says where it stands, not where it put the barrier in"},
 	{"ack-before-delta", "an attempt is acknowledged before its delta is committed"},
 	{"edge-resumes", "an edge between tasks goes on after it has lost a message"},

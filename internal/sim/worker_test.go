@@ -84,9 +84,10 @@ type run struct {
 	keyed   []*keyed
 	writers []*writer
 
-	live     bool // registered
-	failed   bool // it was reported
-	ended    bool // its tasks have ended by themselves
+	injected dataflow.CheckpointID // the last barrier that was put in
+	live     bool                  // registered
+	failed   bool                  // it was reported
+	ended    bool                  // its tasks have ended by themselves
 	stopped  bool
 	zombieTo int64 // until when it goes on although it was stopped
 }
@@ -248,16 +249,16 @@ func (w *worker) find(uid dataflow.PipelineUID, inc dataflow.Incarnation) *run {
 	return nil
 }
 
-// attach lets step take the reports of a pipeline's tasks, and returns which incarnation runs here; 0 = none does, or it does
-// not lead its shards any more.
-func (w *worker) attach(uid dataflow.PipelineUID, step func(coordinator.Event)) dataflow.Incarnation {
+// attach lets step take the reports of a pipeline's tasks, and returns which incarnation runs here, with the last barrier that was
+// put in; none when it does not lead its shards any more.
+func (w *worker) attach(uid dataflow.PipelineUID, step func(coordinator.Event)) attached {
 	w.steps[uid] = step
 	for _, r := range w.runs {
 		if r.uid == uid && !r.failed && !slices.ContainsFunc(r.led, func(s int) bool { return !w.n.leads(s) }) {
-			return r.inc
+			return attached{r.inc, r.injected}
 		}
 	}
-	return 0
+	return attached{}
 }
 
 // report tells the pipeline's coordinator something.
@@ -267,9 +268,10 @@ func (w *worker) report(uid dataflow.PipelineUID, ev coordinator.Event) {
 	}
 }
 
-// inject puts a barrier into the sources of an incarnation.
+// inject puts a barrier into the sources of an incarnation, unless a later one is in.
 func (w *worker) inject(uid dataflow.PipelineUID, inc dataflow.Incarnation, n dataflow.CheckpointID) {
-	if r := w.find(uid, inc); r != nil && !r.failed {
+	if r := w.find(uid, inc); r != nil && !r.failed && n > r.injected {
+		r.injected = n
 		for _, s := range r.led {
 			r.sources[s].barrier(n)
 		}
@@ -429,9 +431,10 @@ func (k *keyed) take(from int, m message) {
 	}
 	for {
 		if err != nil {
-			// A coordinator was deposed while it told the sources of a barrier, and its successor took the tasks over: some
-			// sources have the barrier and some have not. The tasks end, as in the product.
-			w.n.halfBarriers++
+			// Every source gets every barrier, or its edge breaks: what one coordinator has put in at some nodes only, the next
+			// one hands on. A task that meets another barrier than it waits for would end the run, and lose nothing; but tasks
+			// would begin anew that need not.
+			w.fail("T3", "%s: i%d, alignment of shard %d: %v", k.r.n.name, k.r.inc, k.s, err)
 			k.r.fail(fmt.Sprintf("alignment of shard %d: %v", k.s, err))
 			k.r.ended = true
 			return
