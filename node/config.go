@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/internal/inject"
 	"github.com/weirdb/weir/internal/peernet"
 	"github.com/weirdb/weir/internal/vfs"
 	"github.com/weirdb/weir/node/worker"
@@ -80,6 +81,13 @@ type Config struct {
 	// Source, if set, gives the tasks rows that are in no log; only measurements use it. What it gives is gone after a
 	// restart, so the tables are then not what their stream's rows say.
 	Source func(dataflow.ShardID) worker.Source
+	// Clock is the wall clock that stamps and bounds what is kept by time; default time.Now. How long something takes is always
+	// measured by the process's own clock.
+	Clock func() time.Time
+	// FaultFile is where a test says how the clock, and with FaultDisk the disk, is wrong (internal/inject); "" = they are not.
+	// It needs FaultInjection. With FaultDisk the file system is another one than the operating system's: see FS.
+	FaultFile string
+	FaultDisk bool
 	// PhaseFile is where the node records which phases of work it is in (internal/phase), for tests that kill it; "" =
 	// nowhere.
 	PhaseFile string
@@ -157,6 +165,9 @@ func (c *Config) EnsureDefaults() {
 	if c.FS == nil {
 		c.FS = vfs.Default
 	}
+	if c.Clock == nil {
+		c.Clock = time.Now
+	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
@@ -199,6 +210,12 @@ func (c *Config) Validate() error {
 	if c.MinFreeDisk < 0 {
 		bad("min-free-disk: %d is negative", c.MinFreeDisk)
 	}
+	if c.FaultFile != "" && !c.FaultInjection {
+		bad("fault-file: is refused without --allow-fault-injection: it makes the node's clock and disk wrong")
+	}
+	if c.FaultDisk && c.FaultFile == "" {
+		bad("fault-disk: there is no fault-file that says what is wrong with the disk")
+	}
 	c.validatePeers(bad)
 	for _, a := range []struct{ name, addr string }{{"http-addr", c.HTTPAddr}, {"grpc-addr", c.GRPCAddr}, {"resp-addr", c.RESPAddr}} {
 		if a.addr == "" {
@@ -214,6 +231,25 @@ func (c *Config) Validate() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// now is the wall clock, in µs since 1970.
+func (c *Config) now() int64 { return c.Clock().UnixMicro() }
+
+// breakClockAndDisk lets a test say how they are wrong, if it is to.
+func (c *Config) breakClockAndDisk() error {
+	if c.FaultFile == "" {
+		return nil
+	}
+	faults, err := inject.Open(c.FaultFile)
+	if err != nil {
+		return err
+	}
+	c.Clock = faults.Now
+	if c.FaultDisk {
+		c.FS = vfs.WithSync(c.FS, faults.Sync)
+	}
+	return nil
 }
 
 // group reports whether the node is one of several.

@@ -76,12 +76,12 @@ type gauges struct {
 	watches, watchBytes, watchesLagged       *prometheus.Desc
 }
 
-func newGauges(m *meta.Log, w *worker.Worker, shards []*worker.Shard, disk *diskSpace, memory *state.Budget, reads *statequery.Engine) *gauges {
+func newGauges(m *meta.Log, w *worker.Worker, shards []*worker.Shard, disk *diskSpace, memory *state.Budget, reads *statequery.Engine, now func() time.Time) *gauges {
 	d := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
 	return &gauges{
-		meta: m, worker: w, shards: shards, disk: disk, memory: memory, reads: reads, now: time.Now,
+		meta: m, worker: w, shards: shards, disk: disk, memory: memory, reads: reads, now: now,
 		cut:             d("weir_checkpoint_last_committed_id", "Newest committed cut.", "pipeline"),
 		cutTime:         d("weir_checkpoint_last_committed_timestamp_seconds", "When the newest cut was committed.", "pipeline"),
 		behind:          d("weir_pipeline_behind_rows", "Acknowledged rows that the newest cut does not cover.", "pipeline"),

@@ -67,6 +67,9 @@ func Open(ctx context.Context, cfg Config) (_ *Node, err error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
+	if err := cfg.breakClockAndDisk(); err != nil {
+		return nil, err
+	}
 	n := &Node{cfg: cfg}
 	if cfg.PhaseFile != "" {
 		if n.phases, err = phase.Open(cfg.PhaseFile); err != nil {
@@ -109,11 +112,11 @@ func (n *Node) assemble() error {
 	cat := catalog.New()
 	n.memory = tableBudget(cfg.MemoryBytes)
 	n.links = st.peers.links()
-	n.worker = worker.New(worker.Config{Node: cfg.NodeID, Shards: st.shards, Links: n.links, Memory: n.memory, Meta: st.meta, Catalog: cat, Merge: cfg.Tuning.Merge, RetentionEvery: cfg.Tuning.RetentionEvery, Source: cfg.Source, Phases: n.phases, Logger: cfg.Logger})
+	n.worker = worker.New(worker.Config{Node: cfg.NodeID, Shards: st.shards, Links: n.links, Memory: n.memory, Meta: st.meta, Catalog: cat, Merge: cfg.Tuning.Merge, RetentionEvery: cfg.Tuning.RetentionEvery, Source: cfg.Source, Now: cfg.now, Phases: n.phases, Logger: cfg.Logger})
 	n.fleet = fleet.New(fleet.Config{
 		Node: cfg.NodeID, Meta: st.meta, Worker: n.worker, Shards: st.shards, Conn: n.connTo, MetaLeader: st.group.Leader, Logger: cfg.Logger,
 	})
-	n.leader = leader.New(leader.Config{Meta: st.meta, Worker: n.fleet, Metrics: figures, Phases: n.phases, Logger: cfg.Logger})
+	n.leader = leader.New(leader.Config{Meta: st.meta, Worker: n.fleet, Metrics: figures, Now: cfg.now, Phases: n.phases, Logger: cfg.Logger})
 	n.asked = fleet.NewCoordinators(n.fleet, n.leader)
 	n.disk = newDiskSpace(&cfg)
 	var svc *service.Service
@@ -124,12 +127,13 @@ func (n *Node) assemble() error {
 	reads := statequery.Config{
 		Node: cfg.NodeID, Group: group, Shards: len(st.shards), Catalog: sources, Store: sources, Streams: sources, Leases: sources,
 		TotalBytes: cfg.QueryMemoryBytes, MaxTime: cfg.Tuning.QueryTime, WatchBytes: cfg.WatchMemoryBytes, WatchRetained: cfg.WatchRetained,
+		Now: cfg.now,
 	}
 	if st.peers != nil {
 		reads.CatchUp, reads.Others, reads.Leads = n.catchUp, n.otherNodes, st.group.IsLeader
 	}
 	n.queries = statequery.New(reads)
-	if err := registry.Register(newGauges(st.meta, n.worker, st.shards, n.disk, n.memory, n.queries)); err != nil {
+	if err := registry.Register(newGauges(st.meta, n.worker, st.shards, n.disk, n.memory, n.queries, cfg.Clock)); err != nil {
 		return err
 	}
 	var catchUp func(context.Context) error
@@ -143,7 +147,7 @@ func (n *Node) assemble() error {
 	svc = service.New(service.Config{
 		Rebuilds: rebuilds, CatchUp: catchUp,
 		Node: cfg.NodeID, Group: group, Meta: st.meta, Catalog: cat, Worker: n.worker, Shards: st.shards, Fleet: n.fleet, Leader: n.asked, Members: n.members, Disk: n.disk.Usage, Version: cfg.Version,
-		Queries: n.queries, MetaStatus: n.metaStatus, DiskRoom: n.disk.Room, StartedAt: time.Now().UnixMicro(), AllowFaults: cfg.FaultInjection, Phases: n.phases, Logger: cfg.Logger,
+		Queries: n.queries, MetaStatus: n.metaStatus, DiskRoom: n.disk.Room, StartedAt: cfg.now(), Now: cfg.now, AllowFaults: cfg.FaultInjection, Phases: n.phases, Logger: cfg.Logger,
 	})
 	if n.grpc, err = api.New(api.Config{
 		Group: group, Version: buildVersion(cfg.Version), Logger: cfg.Logger, Metrics: registry,

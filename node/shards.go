@@ -76,7 +76,7 @@ func (s *storage) openShard(cfg *Config, id dataflow.ShardID) (*worker.Shard, er
 		return sh, err
 	}
 	if sh.Log, err = shard.Open(shard.Config{
-		Shard: id, Store: store, Replica: sh.Replica, Logger: cfg.Logger, SnapshotBytes: cfg.Tuning.SnapshotBytes, Raft: rc, ExportLimit: s.peers.pace(),
+		Shard: id, Store: store, Replica: sh.Replica, Logger: cfg.Logger, SnapshotBytes: cfg.Tuning.SnapshotBytes, Raft: rc, Now: cfg.now, ExportLimit: s.peers.pace(),
 	}); err != nil {
 		sh.Log = nil
 		if c, ok := rc.Transport.(io.Closer); ok {

@@ -154,7 +154,7 @@ func (s *storage) openMeta(ctx context.Context, cfg *Config) error {
 		return err
 	}
 	s.group = group
-	s.meta = meta.New(group, fsm, func() int64 { return time.Now().UnixMicro() })
+	s.meta = meta.New(group, fsm, cfg.now)
 	s.peers.setMeta(s.meta, group)
 	return s.peers.applied(ctx, "meta", group)
 }

@@ -58,6 +58,8 @@ type serverSettings struct {
 	logFormat  string
 	tuning     node.Tuning
 	phaseFile  string
+	faultFile  string
+	faultDisk  bool
 }
 
 // newServerSettings defines the flags. Their names are also the keys of the file, and with underscores and the prefix
@@ -89,7 +91,7 @@ func newServerSettings(f *pflag.FlagSet) *serverSettings {
 	f.Var(&s.minFree, "min-free-disk", "free bytes of the data directory's disk below which rows are refused (DISK_LOW); 0 = 5 % of the disk, within 256 MiB and 2 GiB")
 	f.Var(choice{&s.logLevel, []string{"debug", "info", "warn", "error"}}, "log-level", "least level that is logged")
 	f.Var(choice{&s.logFormat, []string{"text", "json"}}, "log-format", "form of the log")
-	addTuning(f, &s.tuning, &s.phaseFile)
+	addTuning(f, s)
 	return s
 }
 
@@ -256,7 +258,7 @@ func (s *serverSettings) print(f *pflag.FlagSet, sources map[string]string) []by
 func (s *serverSettings) node() (node.Config, error) {
 	cfg := node.Config{
 		DataDir: s.dataDir, NodeID: s.nodeID, Shards: s.shards, HTTPAddr: s.httpAddr, GRPCAddr: s.grpcAddr, RESPAddr: s.respAddr, AllowInsecure: s.insecure,
-		Reflection: s.reflection, FaultInjection: s.faults, MemoryBytes: int64(s.memory), StateCacheBytes: int64(s.stateCache), QueryMemoryBytes: int64(s.queryMem), WatchMemoryBytes: int64(s.watchMem), WatchRetained: s.watchKept, MinFreeDisk: int64(s.minFree), Tuning: s.tuning, PhaseFile: s.phaseFile,
+		Reflection: s.reflection, FaultInjection: s.faults, MemoryBytes: int64(s.memory), StateCacheBytes: int64(s.stateCache), QueryMemoryBytes: int64(s.queryMem), WatchMemoryBytes: int64(s.watchMem), WatchRetained: s.watchKept, MinFreeDisk: int64(s.minFree), Tuning: s.tuning, PhaseFile: s.phaseFile, FaultFile: s.faultFile, FaultDisk: s.faultDisk,
 		PeerAddr: s.peerAddr, Advertise: s.advertise, BootstrapExpect: s.expect,
 	}
 	for a := range strings.SplitSeq(s.join, ",") {

@@ -7,14 +7,15 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
-
-	"github.com/weirdb/weir/node"
 )
 
 // addTuning defines the settings that only tests need: they make rare work frequent, and record which work the server is
 // in. They are not shown, but are settings like all others.
-func addTuning(f *pflag.FlagSet, t *node.Tuning, phaseFile *string) {
-	f.StringVar(phaseFile, "phase-file", "", "where to record the phases of work under way")
+func addTuning(f *pflag.FlagSet, s *serverSettings) {
+	t := &s.tuning
+	f.StringVar(&s.phaseFile, "phase-file", "", "where to record the phases of work under way")
+	f.StringVar(&s.faultFile, "fault-file", "", "where a test says how the clock is wrong; needs --allow-fault-injection")
+	f.BoolVar(&s.faultDisk, "fault-disk", false, "let fault-file say too how the disk is wrong, which is another file system to Weir: for new data directories, and for good")
 	f.IntVar(&t.Merge.Layers, "merge-layers", 0, "committed layers of a table on a shard before they are folded into its store")
 	f.Var((*byteSize)(&t.Merge.Bytes), "merge-bytes", "bytes of committed layers before they are folded")
 	f.DurationVar(&t.Merge.Age, "merge-age", 0, "age of committed layers before they are folded")
@@ -28,7 +29,7 @@ func addTuning(f *pflag.FlagSet, t *node.Tuning, phaseFile *string) {
 	f.DurationVar(&t.RepairAfter, "repair-after", 0, "how long a node is silent before others vote in its place")
 	f.Var((*addrMap)(&t.PeerMap), "peer-map", "ADDR=INSTEAD,…: where to dial other nodes, through a proxy that they do not know of")
 	for _, name := range []string{
-		"phase-file", "merge-layers", "merge-bytes", "merge-age", "merge-every", "retention-every", "snapshot-bytes", "trailing-bytes", "segment-bytes", "election-timeout", "query-time", "repair-after", "peer-map",
+		"phase-file", "fault-file", "fault-disk", "merge-layers", "merge-bytes", "merge-age", "merge-every", "retention-every", "snapshot-bytes", "trailing-bytes", "segment-bytes", "election-timeout", "query-time", "repair-after", "peer-map",
 	} {
 		f.Lookup(name).Hidden = true
 	}

@@ -47,7 +47,7 @@ var law = map[string][]string{
 	"sinks":                pure,
 	"proto":                {"proto"},
 	"clients":              {"proto/weir/v1", "internal/wire", "dataflow/batch", "dataflow/key", "dataflow/expr"},
-	"node":                 {"node", "statequery", "raftlog", "sinks", "dataflow", "proto/weir/v1", "proto/weir/peer/v1", "internal/peernet", "internal/pace"},
+	"node":                 {"node", "statequery", "raftlog", "sinks", "dataflow", "proto/weir/v1", "proto/weir/peer/v1", "internal/peernet", "internal/pace", "internal/inject"},
 	"node/api":             {"node/api", "proto/weir/v1", "internal/wire", "dataflow/batch", "dataflow/expr"},
 	"node/catalog":         {"statequery", "raftlog/meta", "dataflow/sql", "dataflow/plan"},
 	"node/fleet":           {"node/leader", "node/worker", "dataflow/coordinator", "raftlog/meta", "proto/weir/meta/v1", "proto/weir/peer/v1"},
@@ -65,6 +65,7 @@ var law = map[string][]string{
 	"internal/wire":        {"proto/weir/v1", "dataflow/batch", "dataflow/expr", "dataflow/jsonb"},
 	"internal/vfs":         {},
 	"internal/phase":       {},
+	"internal/inject":      {},
 	"internal/pause":       {},
 	"internal/peernet":     {},
 	// The kit beside its subject.

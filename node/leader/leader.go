@@ -44,8 +44,10 @@ type Config struct {
 	Meta    *meta.Log
 	Worker  Worker
 	Metrics Metrics
-	Phases  *phase.Recorder // records commits and recoveries; optional
-	Logger  *slog.Logger
+	// Now is the wall clock, µs since 1970; default time.Now.
+	Now    func() int64
+	Phases *phase.Recorder // records commits and recoveries; optional
+	Logger *slog.Logger
 }
 
 // Metrics is told what the coordinators did. Durations are from trigger to commit.
@@ -68,6 +70,9 @@ type Driver struct {
 
 // New returns a driver. Run must be called for it to do anything.
 func New(cfg Config) *Driver {
+	if cfg.Now == nil {
+		cfg.Now = func() int64 { return time.Now().UnixMicro() }
+	}
 	d := &Driver{cfg: cfg, began: time.Now()}
 	d.mu.pipelines = make(map[dataflow.PipelineUID]*pipeline)
 	d.mu.begun = make(chan struct{})
@@ -196,7 +201,7 @@ func (d *Driver) expireLoop(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-tick.C:
-			if d.cfg.Meta.State().ExpireDue(time.Now().UnixMicro()) {
+			if d.cfg.Meta.State().ExpireDue(d.cfg.Now()) {
 				if err := d.cfg.Meta.Expire(ctx); err != nil && ctx.Err() == nil {
 					d.cfg.Logger.Warn("expire leases and cuts", "error", err)
 				}

@@ -119,7 +119,7 @@ const readyGrace = 5 * time.Second
 // pipeline that was deployed a moment ago, or whose cut is damaged, does not make the node unready: waiting would not help
 // those who read the others.
 func (s *Service) Ready(context.Context) error {
-	return notReady(s.cfg.Meta.State().PipelineList(), len(s.cfg.Shards), time.Now().UnixMicro(), func(p *meta.Pipeline, shard int) error {
+	return notReady(s.cfg.Meta.State().PipelineList(), len(s.cfg.Shards), s.cfg.Now(), func(p *meta.Pipeline, shard int) error {
 		r := s.cfg.Shards[shard].Replica
 		if _, ok := r.Newest(p.UID); ok {
 			return nil

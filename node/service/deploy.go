@@ -170,9 +170,9 @@ func (d *deployment) createStreams(ctx context.Context) (*api.Deployed, error) {
 
 // reads sets where the pipeline begins to read its streams.
 func (d *deployment) reads() error {
-	if at, now := d.request.Start.Time, time.Now(); d.request.Start.Kind == api.StartTime && at > now.UnixMicro() {
+	if at, now := d.request.Start.Time, d.cfg.Now(); d.request.Start.Kind == api.StartTime && at > now {
 		return dataflow.Errorf(dataflow.ReasonRequestInvalid, "start: %s is in the future, here it is %s; the pipeline would read rows from before it",
-			time.UnixMicro(at).UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339)).WithHint("start at latest, or deploy then")
+			time.UnixMicro(at).UTC().Format(time.RFC3339), time.UnixMicro(now).UTC().Format(time.RFC3339)).WithHint("start at latest, or deploy then")
 	}
 	c := &d.command
 	c.Reads, c.Start, c.DeployEnd = make(map[string]dataflow.StreamID), make(dataflow.Positions), make(dataflow.Positions)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync/atomic"
+	"time"
 
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/internal/phase"
@@ -49,6 +50,8 @@ type Config struct {
 	// DiskRoom refuses rows while the disk has too little room for them; nil = there is always room.
 	DiskRoom  func() error
 	StartedAt int64 // µs since 1970
+	// Now is the wall clock, µs since 1970; default time.Now.
+	Now func() int64
 	// AllowFaults permits FailPipeline.
 	AllowFaults bool
 	Phases      *phase.Recorder // records appends; optional
@@ -78,7 +81,12 @@ type Coordinators interface {
 }
 
 // New returns the service.
-func New(cfg Config) *Service { return &Service{cfg: cfg} }
+func New(cfg Config) *Service {
+	if cfg.Now == nil {
+		cfg.Now = func() int64 { return time.Now().UnixMicro() }
+	}
+	return &Service{cfg: cfg}
+}
 
 // Backends returns the service as the API wants it.
 func (s *Service) Backends() api.Backends {

@@ -78,7 +78,7 @@ func (w *Worker) trim(ctx context.Context, st *meta.State, streams []*meta.Strea
 			total += bytes
 		}
 		for _, s := range w.cfg.Shards {
-			to, why := trimTo(stream, s.Log, claims[s.ID], total, time.Now())
+			to, why := trimTo(stream, s.Log, claims[s.ID], total, time.UnixMicro(w.cfg.Now()))
 			if why == 0 || !s.Log.IsLeader() {
 				continue
 			}
@@ -89,7 +89,7 @@ func (w *Worker) trim(ctx context.Context, st *meta.State, streams []*meta.Strea
 					return
 				}
 				st, checked, claims = now, true, claimed(now, stream.ID)
-				if to, why = trimTo(stream, s.Log, claims[s.ID], total, time.Now()); why == 0 {
+				if to, why = trimTo(stream, s.Log, claims[s.ID], total, time.UnixMicro(w.cfg.Now())); why == 0 {
 					continue
 				}
 			}

@@ -52,6 +52,8 @@ type Config struct {
 	RetentionEvery time.Duration
 	// Source, if set, replaces the rows of the shards' logs: see Source.
 	Source func(dataflow.ShardID) Source
+	// Now is the wall clock, µs since 1970; default time.Now.
+	Now    func() int64
 	Phases *phase.Recorder // records what the runs and the publisher do; optional
 	Logger *slog.Logger
 }
@@ -141,6 +143,9 @@ func (r *Running) Size() (keys int, bytes int64) {
 func New(cfg Config) *Worker {
 	cfg.Merge.ensureDefaults()
 	cfg.RetentionEvery = cmp.Or(cfg.RetentionEvery, DefaultRetentionEvery)
+	if cfg.Now == nil {
+		cfg.Now = func() int64 { return time.Now().UnixMicro() }
+	}
 	w := &Worker{cfg: cfg}
 	w.mu.runs = make(map[dataflow.PipelineUID]*Running)
 	w.mu.fences = make(map[dataflow.PipelineUID]fence)
@@ -155,7 +160,7 @@ func New(cfg Config) *Worker {
 // busy reports whether the tables of a pipeline are being filled, or it is late.
 func (w *Worker) busy(uid dataflow.PipelineUID) bool {
 	r := w.Live(uid)
-	return r != nil && (r.fillers.working.Load() || w.late(r.Run.Positions(), time.Now().Add(-lateAfter)))
+	return r != nil && (r.fillers.working.Load() || w.late(r.Run.Positions(), time.UnixMicro(w.cfg.Now()).Add(-lateAfter)))
 }
 
 // late reports whether a row that was appended before then is still to be read.
