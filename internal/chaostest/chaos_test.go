@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,6 +20,7 @@ import (
 
 	weir "github.com/weirdb/weir/clients/go"
 	"github.com/weirdb/weir/internal/pause"
+	"github.com/weirdb/weir/internal/peernet/peernettest"
 )
 
 var (
@@ -27,7 +29,7 @@ var (
 	seed    = flag.Uint64("seed", 0, "of the first run, the next ones follow; 0 = a new one")
 	only    = flag.String("faults", "", "names of the faults to choose from, comma-separated; empty = all")
 	binary  = flag.String("weir", "", "the weir binary; empty = one that is built from this source")
-	// A node that needs what the logs have no more is rebuilt from another. Until shards can do that, logs stay whole here.
+	// A node that needs what the logs have no more is rebuilt from another.
 	snapshots = flag.Bool("snapshots", false, "let logs be cut short, so that members that lag need a snapshot")
 	keep      = flag.Bool("keep", false, "keep directories, logs and history also when nothing is wrong")
 )
@@ -60,13 +62,7 @@ func TestAGroupLosesNothingWhateverBreaks(t *testing.T) {
 	if *seed == 0 {
 		*seed = rand.Uint64N(1 << 32)
 	}
-	bin := *binary
-	if bin == "" {
-		bin = filepath.Join(t.TempDir(), "weir")
-		if out, err := exec.Command("go", "build", "-o", bin, "github.com/weirdb/weir/cmd/weir").CombinedOutput(); err != nil {
-			t.Fatalf("build weir: %v\n%s", err, out)
-		}
-	}
+	bin := serverBinary(t)
 	sum := newSums()
 	for i := range *runs {
 		seed := *seed + uint64(i)
@@ -75,26 +71,51 @@ func TestAGroupLosesNothingWhateverBreaks(t *testing.T) {
 	t.Log("\n" + sum.report())
 }
 
+// serverBinary returns the server to test.
+func serverBinary(t *testing.T) string {
+	if *binary != "" {
+		return *binary
+	}
+	bin := filepath.Join(t.TempDir(), "weir")
+	if out, err := exec.Command("go", "build", "-o", bin, "github.com/weirdb/weir/cmd/weir").CombinedOutput(); err != nil {
+		t.Fatalf("build weir: %v\n%s", err, out)
+	}
+	return bin
+}
+
 // chaos is one run.
 func chaos(t *testing.T, bin string, seed uint64, sum *sums) {
+	inWorld(t, bin, seed, sum, func(w *world) error {
+		if err := w.open(); err != nil {
+			return err
+		}
+		return w.during(func() error { return w.life(time.Duration(*seconds) * time.Second) })
+	})
+	if t.Failed() {
+		t.Logf("make test-chaos RUNS=1 SECONDS=%d SEED=%d", *seconds, seed)
+	}
+}
+
+// inWorld lets a group live in a directory of its own, which is kept when something is wrong.
+func inWorld(t *testing.T, bin string, seed uint64, sum *sums, live func(*world) error) {
 	dir, err := os.MkdirTemp("", "weir-chaos-")
 	if err != nil {
 		t.Fatal(err)
 	}
 	w := &world{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 3)), dir: dir, bin: bin, sum: sum, stopped: make(map[string]bool), liveMost: make(map[string]int64)}
+	w.check = w.whole
 	defer func() {
 		w.close(t.Failed())
 		if t.Failed() || *keep {
-			t.Logf("kept: %s (a directory and a log per node, history.txt); make test-chaos RUNS=1 SECONDS=%d SEED=%d", dir, *seconds, seed)
+			t.Logf("kept: %s (a directory and a log per node, history.txt); seed %d", dir, seed)
 		} else if err := os.RemoveAll(dir); err != nil {
 			t.Error(err)
 		}
 	}()
-	if err := w.open(); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.run(); err != nil {
-		w.history.log("WRONG %v", err)
+	if err := live(w); err != nil {
+		if w.history != nil {
+			w.history.log("WRONG %v", err)
+		}
 		t.Error(err)
 	}
 	sum.add(w)
@@ -116,11 +137,18 @@ type world struct {
 	client  *weir.Client
 	audits  map[string]*audit
 	sum     *sums
-	ctx     context.Context // of what goes on beside
-	stop    context.CancelFunc
-	beside  sync.WaitGroup
-	failed  chan error  // capacity 1: the first failure of what goes on beside
-	done    atomic.Bool // actors end
+	// calm keeps away what would end a process by itself: there is no disk that can be full.
+	calm bool
+	// brokenDisks says that disks can be slow and fail; then the nodes keep the metadata in another store than else.
+	brokenDisks bool
+	authority   *peernettest.Authority      // of the nodes' certificates; nil = they have none
+	settings    []string                    // of every node, as environment; nil = those that a seed decides
+	check       func(context.Context) error // what makes a healed group whole
+	ctx         context.Context             // of what goes on beside
+	stop        context.CancelFunc
+	beside      sync.WaitGroup
+	failed      chan error  // capacity 1: the first failure of what goes on beside
+	done        atomic.Bool // actors end
 
 	mu struct {
 		sync.Mutex
@@ -157,9 +185,11 @@ func (w *world) open() error {
 	w.failed = make(chan error, 1)
 	w.mu.harmed = make(map[string]bool)
 	w.ctx, w.stop = context.WithCancel(context.Background())
-	w.size = 3
-	if w.rng.IntN(4) == 0 {
-		w.size = 5
+	if w.size == 0 {
+		w.size = 3
+		if w.rng.IntN(4) == 0 {
+			w.size = 5
+		}
 	}
 	ports, err := freePorts(3*maxNodes, 20000+w.rng.IntN(9000))
 	if err != nil {
@@ -170,6 +200,14 @@ func (w *world) open() error {
 		return err
 	}
 	disk := w.rng.IntN(2 * w.size)
+	if w.calm {
+		disk = -1
+	} else {
+		w.brokenDisks = w.seed/2%2 == 1
+		if w.seed%3 == 0 {
+			w.authority = peernettest.NewAuthority(w.t)
+		}
+	}
 	addrs := make(map[string]string)
 	for i := range maxNodes {
 		name := fmt.Sprintf("n%d", i+1)
@@ -240,11 +278,27 @@ func (w *world) arm(n *node, join string, expect int) {
 	}
 	n.args = []string{
 		"server", "--node-id", n.name, "--data-dir", n.dir, "--http-addr", n.http, "--grpc-addr", n.grpc, "--peer-addr", n.peer, "--join", join,
-		"--bootstrap-expect", fmt.Sprint(expect), "--min-free-disk", fmt.Sprint(minFreeDisk), "--election-timeout", electionTimeout.String(), "--peer-map", strings.Join(instead, ","),
+		"--bootstrap-expect", fmt.Sprint(expect), "--min-free-disk", fmt.Sprint(minFreeDisk), "--peer-map", strings.Join(instead, ","),
 	}
 	if expect > 0 {
 		n.args = append(n.args, "--shards", fmt.Sprint(shards))
 	}
+	n.args = append(n.args, "--allow-fault-injection", "--fault-file", n.faultFile())
+	if w.brokenDisks {
+		n.args = append(n.args, "--fault-disk")
+	}
+	if w.authority != nil {
+		dir := n.dir + ".tls"
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			w.t.Fatal(err)
+		}
+		cert, key, ca := w.authority.Write(w.t, dir, n.name, int64(2+slices.Index(w.all, n)))
+		n.args = append(n.args, "--peer-cert", cert, "--peer-key", key, "--peer-ca", ca)
+	}
+	if n.env = w.settings; n.env != nil {
+		return
+	}
+	n.args = append(n.args, "--election-timeout", electionTimeout.String())
 	n.env = []string{"WEIR_SERVER_SEGMENT_BYTES=1048576"}
 	if w.seed%2 == 0 {
 		// Small bounds, so that what is rare falls between two faults.
@@ -282,11 +336,11 @@ func (w *world) begin(f func(context.Context) error) {
 	})
 }
 
-// run founds the group, breaks it and heals it again and again, and compares.
-func (w *world) run() error {
+// during runs what the goroutine does that breaks things, and returns the first failure, its own or of what goes on beside.
+func (w *world) during(f func() error) error {
 	began := time.Now()
 	defer func() { w.took = time.Since(began) }()
-	err := w.life(time.Duration(*seconds) * time.Second)
+	err := f()
 	if err != nil {
 		w.stop()
 	}
@@ -299,6 +353,7 @@ func (w *world) run() error {
 	}
 }
 
+// life founds the group, breaks it and heals it again and again, and compares.
 func (w *world) life(d time.Duration) error {
 	ctx := w.ctx
 	for _, n := range w.all[:w.size] {

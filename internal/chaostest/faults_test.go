@@ -50,6 +50,9 @@ var faults = []fault{
 	{"empty a node", 1, (*world).emptyNode},
 	{"damage a file", 2, (*world).damage},
 	{"fill a disk", 2, (*world).fillDisk},
+	{"clock jumps", 2, (*world).jumpClock},
+	{"slow disk", 2, (*world).slowDisk},
+	{"failing disk", 2, (*world).failDisk},
 	{"pipeline", 2, (*world).pipelineComesAndGoes},
 	{"stop and resume", 1, (*world).stopAndResume},
 }
@@ -157,7 +160,7 @@ func (w *world) startNode(n *node) error {
 	if err := n.start(w.bin); err != nil {
 		return err
 	}
-	n.expect(n.damaged != "")
+	n.expect(n.damaged != "" || n.failing)
 	return nil
 }
 
@@ -264,7 +267,7 @@ func (w *world) killAll(ctx context.Context) (string, error) {
 
 func (w *world) restart(context.Context) (string, error) {
 	n := w.anyUp()
-	if n == nil || n.damaged != "" || n.full {
+	if n == nil || n.damaged != "" || n.full || n.failing {
 		return "", nil
 	}
 	if err := n.stop(); err != nil {

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/weirdb/weir/internal/inject"
 	"github.com/weirdb/weir/internal/pause"
 	weirv1 "github.com/weirdb/weir/proto/weir/v1"
 )
@@ -50,6 +51,9 @@ type node struct {
 	paused  bool
 	damaged string // what was done to its files, after which it may refuse or stop
 	full    bool   // nothing was left of its disk in this life: it stops, sooner or later
+	failing bool   // its syncs fail or have failed: it stops, if a sync was made
+	wrong   *inject.Control
+	failed  int64 // syncs that had failed when this life began
 
 	mu struct {
 		sync.Mutex
@@ -71,6 +75,9 @@ func openNode(name, dir string, addrs []string, h *history) (*node, error) {
 	if n.log, err = os.Create(filepath.Join(filepath.Dir(dir), name+".log")); err != nil {
 		return nil, err
 	}
+	if n.wrong, err = inject.NewControl(n.faultFile()); err != nil {
+		return nil, err
+	}
 	n.conn, err = grpc.NewClient(n.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.2, Jitter: 0.2, MaxDelay: 200 * time.Millisecond},
@@ -80,11 +87,18 @@ func openNode(name, dir string, addrs []string, h *history) (*node, error) {
 	return n, err
 }
 
+// faultFile is where the node looks for what is wrong with its clock and its disk.
+func (n *node) faultFile() string { return n.dir + ".faults" }
+
 // start starts the process. It does not wait for it to serve.
 func (n *node) start(bin string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.mu.lives++
+	var err error
+	if n.failed, err = n.wrong.FailedSyncs(); err != nil {
+		return err
+	}
 	fmt.Fprintf(n.log, "---- life %d\n", n.mu.lives)
 	said := size(n.log)
 	cmd := exec.Command(bin, n.args...)
@@ -261,6 +275,7 @@ func (n *node) close() {
 	n.kill()
 	_ = n.conn.Close()
 	_ = n.log.Close()
+	_ = n.wrong.Close()
 }
 
 // lines calls f with each line of the node's log.
