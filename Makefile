@@ -21,6 +21,8 @@ FUZZ_TIME ?= 60s
 RUNS ?= 5
 SECONDS ?= 60
 SEED ?= 0
+# How long the soak runs.
+MINUTES ?= 60
 SEEDS     ?= 20000
 
 # Written by people; the rest is generated.
@@ -28,7 +30,7 @@ GO_FILES = find . -name '*.go' -not -path './.*' -not -name '*.pb.go' -not -name
 # A checksum of the protos and of what is generated from them.
 PROTO_SUM = cat $$(find proto node/gateway -name '*.proto' -o -name '*.pb.go' -o -name '*.pb.gw.go' -o -name '*.swagger.json' | LC_ALL=C sort) | cksum
 
-.PHONY: build cluster proto proto-check check test lint fmt-check bench demo test-kill test-crash test-group test-chaos test-race sim fuzz tools clean
+.PHONY: build cluster proto proto-check check test lint fmt-check bench demo test-kill test-crash test-group test-chaos test-soak test-race sim fuzz tools clean
 
 ## build: the one binary, in bin/weir
 build:
@@ -87,7 +89,11 @@ test-crash:
 
 ## test-chaos: break RUNS groups of real servers for SECONDS each, from SEED on; docs/reliability.md
 test-chaos:
-	go test -count=1 -timeout 10h ./internal/chaostest -runs $(RUNS) -seconds $(SECONDS) -seed $(SEED) -v
+	go test -count=1 -timeout 10h ./internal/chaostest -run TestAGroupLosesNothingWhateverBreaks -runs $(RUNS) -seconds $(SECONDS) -seed $(SEED) -v
+
+## test-soak: a group of three servers lives for MINUTES, and must not need more and more
+test-soak:
+	go test -count=1 -timeout 48h ./internal/chaostest -run TestAGroupNeedsNoMoreWithTime -minutes $(MINUTES) -seed $(SEED) -v
 
 ## sim: SEEDS lives of a simulated group, and that seeded defects are found; docs/reliability.md
 sim:
