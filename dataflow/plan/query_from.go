@@ -20,7 +20,10 @@ func (b *queryBinder) fromClause(s *sql.Select, ctes *cte) (*sql.Select, node, *
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	in, base := n, sc
+	in, base, early := n, sc, &filterNode{input: n}
+	if len(s.From.Unnests) > 0 {
+		n = early
+	}
 	if n, sc, err = b.unnests(s.From.Unnests, n, sc); err != nil {
 		return nil, nil, nil, err
 	}
@@ -35,6 +38,9 @@ func (b *queryBinder) fromClause(s *sql.Select, ctes *cte) (*sql.Select, node, *
 		if len(s.From.Unnests) > 0 {
 			in.Access = accessOf(b.src, in.Table, base, conjuncts(s.Where), b.q.now)
 		}
+	}
+	if len(s.From.Unnests) > 0 {
+		s, early.filters = frontFilters(s, b.src, base, sc, rules{})
 	}
 	return s, n, sc, nil
 }

@@ -86,8 +86,16 @@ func (b *builder) selectRows(s *sql.Select, ctes *cte) (*rows, error) {
 		return nil, err
 	}
 	sc := b.scopeOf(in, table)
+	base, before := *sc, len(in.chain)
 	if err := b.unnests(s.From, in, sc); err != nil {
 		return nil, err
+	}
+	if len(s.From.Unnests) > 0 {
+		var early []*Filter
+		s, early = frontFilters(s, b.src, &base, sc, b.rulesFor(in))
+		for i, f := range early {
+			in.chain = slices.Insert(in.chain, before+i, Op(f))
+		}
 	}
 	if rankedItem(s.Items) >= 0 {
 		return b.rank(s, in, sc)
