@@ -115,6 +115,7 @@ func (n *Node) assemble() error {
 	n.worker = worker.New(worker.Config{Node: cfg.NodeID, Shards: st.shards, Links: n.links, Memory: n.memory, Meta: st.meta, Catalog: cat, Merge: cfg.Tuning.Merge, RetentionEvery: cfg.Tuning.RetentionEvery, Source: cfg.Source, Now: cfg.now, Phases: n.phases, Logger: cfg.Logger})
 	n.fleet = fleet.New(fleet.Config{
 		Node: cfg.NodeID, Meta: st.meta, Worker: n.worker, Shards: st.shards, Conn: n.connTo, MetaLeader: st.group.Leader, Logger: cfg.Logger,
+		Moving: func() bool { return n.members != nil && n.members.Transferring() },
 	})
 	n.leader = leader.New(leader.Config{Meta: st.meta, Worker: n.fleet, Metrics: figures, Now: cfg.now, Phases: n.phases, Logger: cfg.Logger})
 	n.asked = fleet.NewCoordinators(n.fleet, n.leader)

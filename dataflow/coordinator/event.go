@@ -67,7 +67,8 @@ type (
 	}
 
 	// TaskFailed says that a task ended. With Permanent set a restart would meet the same end (a row makes an expression
-	// fail, positions expired): the pipeline fails. Otherwise it is restarted.
+	// fail, positions expired): the pipeline fails. Otherwise it is restarted; NOT_LEADER says that nothing has failed, and
+	// the lead of a shard has moved.
 	TaskFailed struct {
 		Incarnation dataflow.Incarnation
 		Permanent   bool

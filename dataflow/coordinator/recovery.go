@@ -100,6 +100,8 @@ func (m *Machine) taskFailed(e TaskFailed) {
 		m.took = 0 // AttemptsReserved finds no tasks to take over
 	case m.stopping:
 		m.halt()
+	case e.Failure.Reason == dataflow.ReasonNotLeader:
+		m.moved(e.Failure.Message)
 	default:
 		m.restart(e.Failure.Message)
 	}
@@ -119,9 +121,9 @@ func (m *Machine) optionsChanged(o dataflow.PipelineOptions) {
 	}
 }
 
-// restart recovers after a failure, with back-off.
+// restart recovers after a failure, with back-off: the same may be met again.
 func (m *Machine) restart(cause string) {
-	if m.phase == running && m.now-m.since >= RestartQuiet.Microseconds() {
+	if m.ran() >= RestartQuiet.Microseconds() {
 		m.restarts = 0
 	}
 	var delay int64
@@ -132,6 +134,20 @@ func (m *Machine) restart(cause string) {
 	}
 	m.restarts++
 	m.recover(cause, delay)
+}
+
+// moved follows the lead of a shard to another node. That is no failure, however often it happens; only tasks that have hardly run
+// wait a little.
+func (m *Machine) moved(cause string) {
+	m.recover(cause, max(RestartInitial.Microseconds()-m.ran(), 0))
+}
+
+// ran is how long the tasks have run, in µs.
+func (m *Machine) ran() int64 {
+	if m.phase != running {
+		return 0
+	}
+	return m.now - m.since
 }
 
 // stopRequested takes a final checkpoint while tasks run, and then stops them; without running tasks it stops at once.

@@ -125,6 +125,9 @@ func (s *scenario) parse(t *testing.T, d *datadriven.TestData, line string) (tim
 	case "task-failed":
 		return at, coordinator.TaskFailed{Incarnation: inc, Failure: dataflow.PipelineFailure{
 			Reason: dataflow.ReasonInternal, Message: "connection lost"}}
+	case "lead-moved":
+		return at, coordinator.TaskFailed{Incarnation: inc, Failure: dataflow.PipelineFailure{
+			Reason: dataflow.ReasonNotLeader, Message: "node n1 does not lead shard 0 any more"}}
 	case "row-failed":
 		return at, coordinator.TaskFailed{Incarnation: inc, Permanent: true, Failure: dataflow.PipelineFailure{
 			Reason: dataflow.ReasonExpressionFailed, Message: "bigint out of range", View: "totals", Line: 4, Column: 8,

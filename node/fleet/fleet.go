@@ -28,7 +28,9 @@ type Config struct {
 	Conn func(node string) (grpc.ClientConnInterface, error)
 	// MetaLeader returns the node that is known to lead the meta log, or "".
 	MetaLeader func() string
-	Logger     *slog.Logger
+	// Moving reports whether leads of shards are being moved, by this node: then it is not yet known who leads. Optional.
+	Moving func() bool
+	Logger *slog.Logger
 }
 
 // Fleet reaches the tasks of all nodes.
@@ -199,7 +201,8 @@ func (f *Fleet) nodesOf(p *meta.Pipeline) (others []string, here bool) {
 // ownersEvery is how often Owners looks again.
 const ownersEvery = 20 * time.Millisecond
 
-// Owners implements leader.Worker: each shard's tasks run where its log is led, on a node that can be reached.
+// Owners implements leader.Worker: each shard's tasks run where its log is led, on a node that can be reached. It waits until leads
+// that are being moved have arrived, so that one incarnation is enough for all.
 func (f *Fleet) Owners(ctx context.Context) ([]meta.Owner, error) {
 	tick := time.NewTicker(ownersEvery)
 	defer tick.Stop()
@@ -218,6 +221,9 @@ func (f *Fleet) Owners(ctx context.Context) ([]meta.Owner, error) {
 func (f *Fleet) owners() ([]meta.Owner, bool) {
 	if len(f.cfg.Meta.State().Members) == 0 {
 		return nil, true
+	}
+	if f.cfg.Moving != nil && f.cfg.Moving() {
+		return nil, false
 	}
 	owners := make([]meta.Owner, len(f.cfg.Shards))
 	for i, s := range f.cfg.Shards {

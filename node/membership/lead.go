@@ -267,12 +267,17 @@ func (m *Membership) move(ctx context.Context, moves []Move, must bool) (err err
 			return err // who leads the meta log then looks again
 		}
 	}
+	m.transferring.Store(true)
+	defer m.transferring.Store(false)
 	ctx, cancel := context.WithTimeout(ctx, stepTime)
 	defer cancel()
 	var g errgroup.Group
 	for _, v := range moves {
 		g.Go(func() error {
 			err := m.transfer(ctx, v)
+			if err == nil {
+				err = m.arrived(ctx, v)
+			}
 			if err != nil {
 				m.cfg.Logger.Warn("move the lead of a shard", "shard", v.Shard, "from", v.From, "to", v.To, "error", err)
 				return err
@@ -282,6 +287,27 @@ func (m *Membership) move(ctx context.Context, moves []Move, must bool) (err err
 		})
 	}
 	return g.Wait()
+}
+
+// Transferring reports whether leads of shards are on their way, moved by this node.
+func (m *Membership) Transferring() bool { return m.transferring.Load() }
+
+// arrived returns when this node has heard that a lead is elsewhere than it was.
+func (m *Membership) arrived(ctx context.Context, v Move) error {
+	ctx, cancel := context.WithTimeout(ctx, arriveTime)
+	defer cancel()
+	tick := time.NewTicker(arriveEvery)
+	defer tick.Stop()
+	for {
+		if l := m.cfg.Shards[v.Shard].Leader(); l != "" && l != v.From {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("it is not known who leads now: %w", context.Cause(ctx))
+		}
+	}
 }
 
 // cut has every pipeline that runs commit a checkpoint.

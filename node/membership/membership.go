@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -74,15 +75,19 @@ const (
 	againAfter = 5 * time.Second
 	// cutTime bounds the checkpoint before a move. Why not longer: a node that is drained waits for it.
 	cutTime = 10 * time.Second
+	// arriveTime bounds the wait until this node has heard who leads after a move, and arriveEvery is how often it looks.
+	arriveTime  = 2 * time.Second
+	arriveEvery = 5 * time.Millisecond
 	// checkpointAgain is the pause before a checkpoint that could not be made is asked for again.
 	checkpointAgain = 100 * time.Millisecond
 )
 
 // Membership drives the members of the logs that this node leads.
 type Membership struct {
-	cfg    Config
-	moving chan struct{} // holds one while leads are moved
-	mu     struct {
+	cfg          Config
+	moving       chan struct{} // holds one while leads are moved
+	transferring atomic.Bool   // leads are on their way, behind the checkpoint
+	mu           struct {
 		sync.Mutex
 		leaders   []string  // of the shards, when last looked at
 		since     time.Time // when they last changed

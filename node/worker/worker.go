@@ -373,7 +373,7 @@ func (w *Worker) watchLead(uid dataflow.PipelineUID, r *Running) {
 				changed := s.Log.LeaderChanged()
 				if !s.Log.IsLeader() {
 					w.report(uid, coordinator.TaskFailed{Incarnation: r.Incarnation, Failure: dataflow.PipelineFailure{
-						Reason: dataflow.ReasonPipelineRecovering, Incarnation: r.Incarnation,
+						Reason: dataflow.ReasonNotLeader, Incarnation: r.Incarnation,
 						Message: fmt.Sprintf("node %s does not lead shard %d any more", w.cfg.Node, s.ID)}})
 					return nil
 				}
