@@ -40,7 +40,7 @@ type liveFeed struct {
 	}
 }
 
-// liveSet is what the follower says at one moment. It is immutable.
+// liveSet is what the follower says at one moment. But for who uses it, it is immutable.
 type liveSet struct {
 	parts []*changePart
 	// corrections is how many of the parts are of what was committed or taken back. The others, of what the tasks have changed
@@ -49,6 +49,10 @@ type liveSet struct {
 	bytes       int64
 	cut         dataflow.Cut // as a live read would say
 	rolledBack  bool         // the incarnation before has ended; parts correct what it had not committed
+	// users is how many watchers are being told of it, and dropped says that the feed has let go of it. Both are guarded by the
+	// feed's lock.
+	users   int
+	dropped bool
 }
 
 // maxLiveSets bounds how far a watcher may be behind, about a minute and a half, before it is brought up to date by a
@@ -159,11 +163,38 @@ func (f *liveFeed) say(ctx context.Context, l *liveLook, corrections int, rolled
 	drop := 0
 	for len(f.mu.sets)-drop > 1 && (f.mu.bytes > l.limit || len(f.mu.sets)-drop > maxLiveSets) {
 		f.mu.bytes -= f.mu.sets[drop].bytes
+		f.dropLocked(f.mu.sets[drop])
 		drop++
 	}
 	f.mu.sets, f.mu.first = slices.Delete(f.mu.sets, 0, drop), f.mu.first+uint64(drop)
 	f.dropBasesLocked(func(b *liveBase) bool { return b.next < f.mu.first })
 	f.announceLocked()
+}
+
+// dropLocked lets go of a set, which watchers may still be told of.
+func (f *liveFeed) dropLocked(s *liveSet) {
+	if s.dropped = true; s.users > 0 {
+		f.hub.pinned.Add(s.bytes)
+	}
+}
+
+// told ends that a watcher is told of a set.
+func (f *liveFeed) told(s *liveSet) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if s.users--; s.users == 0 && s.dropped {
+		f.hub.pinned.Add(-s.bytes)
+	}
+}
+
+// pinsTooMuch is feed.pinsTooMuch.
+func (f *liveFeed) pinsTooMuch(s *liveSet) bool {
+	if !f.hub.pinTooMuch() {
+		return false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return s.dropped
 }
 
 // kept returns how many bytes the feed keeps, about.
@@ -185,6 +216,9 @@ func (f *liveFeed) reset(p *Pipeline) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.mu.first += uint64(len(f.mu.sets)) + 1
+	for _, s := range f.mu.sets {
+		f.dropLocked(s)
+	}
 	f.mu.sets, f.mu.bytes = nil, 0
 	f.dropBasesLocked(func(*liveBase) bool { return true })
 	f.mu.sent, f.mu.sentBytes = make(map[string][]byte), 0

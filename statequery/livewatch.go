@@ -56,6 +56,7 @@ func (w *liveWatcher) followLive(ctx context.Context) error {
 		var set *liveSet
 		if at := w.next - f.mu.first; !behind && at < uint64(len(f.mu.sets)) {
 			set = f.mu.sets[at]
+			set.users++
 		}
 		changed, err := f.mu.changed, f.mu.err
 		f.mu.Unlock()
@@ -63,7 +64,9 @@ func (w *liveWatcher) followLive(ctx context.Context) error {
 		case behind:
 			return nil
 		case set != nil:
-			if err := w.deliverLive(set); err != nil {
+			err := w.deliverLive(set)
+			f.told(set)
+			if err != nil {
 				return err
 			}
 			w.next++
@@ -87,6 +90,9 @@ func (w *liveWatcher) deliverLive(set *liveSet) error {
 	for _, parts := range [][]*changePart{set.parts[:set.corrections], set.parts[set.corrections:]} { // each has a key once
 		out := w.events(false)
 		for _, part := range parts {
+			if w.live.pinsTooMuch(set) {
+				return errLiveLagged(w.r.Pipeline, w.r.Table)
+			}
 			if err := out.part(part); err != nil {
 				return err
 			}

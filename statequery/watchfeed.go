@@ -108,7 +108,7 @@ func (f *feed) told(s *changeSet) {
 // pinsTooMuch reports whether a watcher that is being told of a set is to be cut off: the feed has dropped it, and what is held so
 // takes more than its part of the memory.
 func (f *feed) pinsTooMuch(s *changeSet) bool {
-	if f.hub.pinned.Load() <= f.hub.e.cfg.WatchBytes/pageShare {
+	if !f.hub.pinTooMuch() {
 		return false
 	}
 	f.mu.Lock()

@@ -132,6 +132,9 @@ func (h *watchHub) share() int64 {
 	return max(0, h.e.cfg.WatchBytes-h.room.held.Load()-h.pinned.Load()) / int64(max(1, len(h.mu.feeds)+liveShares*len(h.mu.live)))
 }
 
+// pinTooMuch reports whether slow watchers pin more than their part of the memory.
+func (h *watchHub) pinTooMuch() bool { return h.pinned.Load() > h.e.cfg.WatchBytes/pageShare }
+
 // joinLive is join for a live watcher. Who has joined calls leftLive.
 func (h *watchHub) joinLive(p *Pipeline, table string, t *Table) (*liveFeed, error) {
 	h.mu.Lock()

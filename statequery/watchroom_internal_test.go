@@ -47,3 +47,35 @@ func TestPagesGetSmallerAndThenWait(t *testing.T) {
 		}
 	})
 }
+
+// TestADroppedSetCountsWhileItIsTold lets go of a set of changes that a slow watcher has not taken: it still takes memory, and when
+// that is too much he is cut off.
+func TestADroppedSetCountsWhileItIsTold(t *testing.T) {
+	h := &watchHub{e: &Engine{cfg: Config{WatchBytes: 1000}}}
+	f := &feed{hub: h}
+	f.mu.newest, f.mu.changed = &dataflow.CheckpointCommit{}, make(chan struct{})
+	add := func(from dataflow.CheckpointID) {
+		f.add(&changeSet{from: from, cut: &dataflow.CheckpointCommit{ID: from + 1}, bytes: 600}, 0, 1000, 1000)
+	}
+	add(0)
+	slow, _, _, _ := f.after(0)
+	again, _, _, _ := f.after(0)
+	if slow == nil || slow != again || h.pinned.Load() != 0 {
+		t.Fatalf("%v, %v, %d bytes are pinned", slow, again, h.pinned.Load())
+	}
+	add(1) // both do not fit
+	if n := h.pinned.Load(); n != 600 || !f.pinsTooMuch(slow) {
+		t.Errorf("%d bytes are pinned, too much: %v", n, f.pinsTooMuch(slow))
+	}
+	if quick, _, _, _ := f.after(1); f.pinsTooMuch(quick) {
+		t.Error("who is told of what is kept anyway is cut off")
+	}
+	f.told(slow)
+	if n := h.pinned.Load(); n != 600 {
+		t.Errorf("another is still told of it, and %d bytes are pinned", n)
+	}
+	f.told(slow)
+	if n := h.pinned.Load(); n != 0 {
+		t.Errorf("%d bytes are pinned by nobody", n)
+	}
+}
