@@ -406,7 +406,7 @@ func modOf(n sql.TypeName) dataflow.NumericMod {
 
 // settle gives a bare literal the type that it has when nothing asks for one: TEXT.
 func settle(x expr.Expr) (expr.Expr, error) {
-	if _, constant := x.(*expr.Const); constant && (x.Type() == dataflow.TypeUnknown || x.Type() == dataflow.TypeText) {
+	if isQuoted(x) {
 		return expr.NewCast(x, dataflow.TypeText)
 	}
 	return x, nil

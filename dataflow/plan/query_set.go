@@ -140,13 +140,17 @@ func (b *queryBinder) series(f *sql.From) (node, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := common(args[0].Type(), args[1].Type())
+	t, err := commonOf(args[0].Type(), args[1])
+	if isQuoted(args[0]) {
+		t, err = commonOf(args[1].Type(), args[0])
+	}
 	if err != nil {
 		return nil, bind.at(err, c.At)
 	}
 	var step dataflow.Type
 	switch t {
-	case dataflow.TypeTimestamp:
+	case dataflow.TypeTimestamp, dataflow.TypeDate:
+		t = dataflow.TypeTimestamp
 		step = dataflow.TypeInterval
 		if len(args) == 2 {
 			return nil, b.src.Errorf(dataflow.ReasonSQLType, c.At, "generate_series of times takes a step: generate_series(from, to, INTERVAL '1 day')")
@@ -155,7 +159,7 @@ func (b *queryBinder) series(f *sql.From) (node, error) {
 		if len(args) == 2 {
 			args = append(args, expr.NewConst(dataflow.BigInt(1)))
 		}
-		if t, err = common(t, args[2].Type()); err != nil {
+		if t, err = commonOf(t, args[2]); err != nil {
 			return nil, bind.at(err, c.At)
 		}
 		step = t
@@ -183,6 +187,20 @@ func (b *queryBinder) series(f *sql.From) (node, error) {
 		return nil, bind.at(err, c.At)
 	}
 	return n, n.check(bind)
+}
+
+// isQuoted reports whether an expression is a quoted literal, which becomes what its place asks for.
+func isQuoted(x expr.Expr) bool {
+	_, constant := x.(*expr.Const)
+	return constant && (x.Type() == dataflow.TypeText || x.Type() == dataflow.TypeUnknown)
+}
+
+// commonOf returns the type that t and an argument have in common: a quoted literal takes t.
+func commonOf(t dataflow.Type, x expr.Expr) (dataflow.Type, error) {
+	if isQuoted(x) {
+		return t, nil
+	}
+	return common(t, x.Type())
 }
 
 // check finds which way the series goes; a step of zero would never end.
