@@ -358,5 +358,5 @@ var said = map[string][]string{
 	"an incarnation that began":        {`msg="incarnation begins"`},
 	"a commit refused":                 {`msg="commit refused"`},
 	"tasks taken over by a new leader": {`msg="tasks are taken over"`},
-	"a replica rebuilt from another":   {`msg="the shard was rebuilt`, `msg="a shard was rebuilt`},
+	"a replica rebuilt from another":   {`msg="a replica that was brought is in its place"`},
 }

@@ -21,18 +21,19 @@ import (
 
 var minutes = flag.Int("minutes", 0, "how long the soak runs; 0 = it does not")
 
-// The soak's rows are about so many sensors: the tables are as large after the first seconds as in the end. The stream keeps a
-// bounded number of bytes, and the logs little behind a snapshot: what still grows after some minutes grows without reason.
+// The soak's rows are about so many sensors: the tables are as large after the first seconds as in the end. The stream keeps what
+// is sent in some four minutes, a row of which takes about 5 bytes; the logs keep little behind a snapshot, and watches what changed
+// in a minute. What still grows after some minutes grows without reason.
 const (
 	sensors = 200
 	soakSQL = `
 SET checkpoint.interval = '500 ms';
-CREATE STREAM readings (n BIGINT NOT NULL, sensor BIGINT NOT NULL, value BIGINT NOT NULL) WITH (max_bytes = '2 MiB');
+CREATE STREAM readings (n BIGINT NOT NULL, sensor BIGINT NOT NULL, value BIGINT NOT NULL) WITH (max_bytes = '128 KiB');
 CREATE MATERIALIZED VIEW sums AS SELECT sensor, count(*) AS n, sum(value) AS total FROM readings GROUP BY sensor;
 `
 	// soakGuestSQL is of a pipeline that is deployed and deleted again and again.
 	soakGuestSQL = `
-CREATE STREAM readings (n BIGINT NOT NULL, sensor BIGINT NOT NULL, value BIGINT NOT NULL) WITH (max_bytes = '2 MiB');
+CREATE STREAM readings (n BIGINT NOT NULL, sensor BIGINT NOT NULL, value BIGINT NOT NULL) WITH (max_bytes = '128 KiB');
 CREATE MATERIALIZED VIEW peaks AS SELECT sensor, max(value) AS peak FROM readings GROUP BY sensor;
 `
 	// soakTrailing and soakSnapshot are small, so that the logs are as long as they get within minutes at this load.
@@ -57,7 +58,7 @@ func TestAGroupNeedsNoMoreWithTime(t *testing.T) {
 		w.size, w.calm = 3, true
 		w.settings = []string{
 			fmt.Sprintf("WEIR_SERVER_SEGMENT_BYTES=%d", soakSegment), fmt.Sprintf("WEIR_SERVER_SNAPSHOT_BYTES=%d", soakSnapshot),
-			fmt.Sprintf("WEIR_SERVER_TRAILING_BYTES=%d", soakTrailing),
+			fmt.Sprintf("WEIR_SERVER_TRAILING_BYTES=%d", soakTrailing), "WEIR_SERVER_WATCH_RETAINED=1m",
 		}
 		if err := w.open(); err != nil {
 			return err
