@@ -263,7 +263,11 @@ func (w *world) fault() {
 	}
 	w.pause(100*time.Millisecond, 700*time.Millisecond)
 	if len(down) > 0 && w.rnd.IntN(2) == 0 {
-		w.start(down[:1])
+		back := down[:1]
+		if w.nodes > 3 {
+			_, back = w.running() // two of a log's three voters may be down: one that comes back alone would wait for them
+		}
+		w.start(back)
 	}
 }
 
