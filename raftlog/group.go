@@ -86,7 +86,7 @@ func Open(cfg Config) (*Group, error) {
 	}
 	g.mu.holds = make(map[*hold]struct{})
 	g.fsm = &fsmAdapter{fsm: cfg.FSM, fail: g.fail, onApply: g.onApply, fwd: g.fwd}
-	g.log = &guard{LogStore: cfg.Log, deadline: cfg.WriteDeadline, fail: g.fail}
+	g.log = &guard{LogStore: cfg.Log, deadline: cfg.WriteDeadline, fail: g.fail, leads: g.storesAsLeader}
 	t := cfg.Transport
 	if t == nil {
 		t = transport.NewLocal(cfg.NodeID)
@@ -216,6 +216,13 @@ func (g *Group) Name() string { return g.cfg.Group }
 
 // IsLeader says whether this member leads. It may have been deposed without knowing; what it then proposes fails.
 func (g *Group) IsLeader() bool { return g.raft.State() == raft.Leader }
+
+// storesAsLeader says whether entries that are being stored are this member's own, as those of a leader are. Raft's main
+// goroutine stores entries and decides who leads, so it has no doubt.
+func (g *Group) storesAsLeader() bool {
+	r := g.alive.Load()
+	return r != nil && r.State() == raft.Leader
+}
 
 // Term returns the current term.
 func (g *Group) Term() uint64 { return g.raft.CurrentTerm() }

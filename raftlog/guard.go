@@ -23,6 +23,8 @@ type guard struct {
 	LogStore
 	deadline time.Duration
 	fail     func(error)
+	leads    func() bool // whether the member leads, asked by who stores entries; nil: it does not
+	recent   recent
 	failed   atomic.Bool
 	writes   sync.WaitGroup // writes under way, overrun ones included
 }
@@ -64,6 +66,9 @@ func (g *guard) wait(d time.Duration) bool {
 
 // GetLog implements raft.LogStore.
 func (g *guard) GetLog(index uint64, l *raft.Log) error {
+	if g.recent.get(index, l) {
+		return nil
+	}
 	err := g.LogStore.GetLog(index, l)
 	if err == nil || errors.Is(err, raft.ErrLogNotFound) {
 		return err
@@ -78,11 +83,19 @@ func (g *guard) StoreLog(l *raft.Log) error { return g.StoreLogs([]*raft.Log{l})
 
 // StoreLogs implements raft.LogStore.
 func (g *guard) StoreLogs(logs []*raft.Log) error {
-	return g.run("store entries", func() error { return g.LogStore.StoreLogs(logs) })
+	err := g.run("store entries", func() error { return g.LogStore.StoreLogs(logs) })
+	switch {
+	case err == nil && len(logs) > 0 && g.leads != nil && g.leads():
+		g.recent.add(logs)
+	default:
+		g.recent.clear()
+	}
+	return err
 }
 
 // DeleteRange implements raft.LogStore.
 func (g *guard) DeleteRange(lo, hi uint64) error {
+	g.recent.clear()
 	return g.run("delete entries", func() error { return g.LogStore.DeleteRange(lo, hi) })
 }
 
