@@ -202,7 +202,7 @@ func (n *node) housekeep() {
 		// It has asked the meta log for what is current: a pipeline that this node has not heard of may need rows.
 		current := st.Index == n.w.oracle.meta.State().Index || n.w.mutant == "trim-past-claims"
 		if start, _ := m.Range(streamID); current && claim < 1<<60 && claim > start+20 && n.w.chance(300) {
-			e := &entry{cmd: shard.TrimStreamEntry(streamID, claim, shard.TrimSize, n.clock()), info: trimInfo{}}
+			e := &entry{cmd: shard.TrimStreamEntry(streamID, claim, shard.TrimSize, n.clock(), st.NextPipeline), info: trimInfo{}}
 			n.groups[s+1].propose(e, func(uint64, any, error) {})
 		}
 	}

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"math"
 	"slices"
 	"time"
@@ -96,7 +97,10 @@ func (w *Worker) trim(ctx context.Context, st *meta.State, streams []*meta.Strea
 			w.publisher.attempt(ctx, "trim stream", s, uint64(stream.ID), func(ctx context.Context) error {
 				w.cfg.Phases.Enter(phase.Trim)
 				defer w.cfg.Phases.Leave(phase.Trim)
-				return s.Log.TrimStream(ctx, stream.ID, to, why)
+				if err := s.Log.TrimStream(ctx, stream.ID, to, why, st.NextPipeline); !errors.Is(err, shard.ErrTrimLate) {
+					return err
+				}
+				return nil // the next look knows the pipeline
 			})
 		}
 	}

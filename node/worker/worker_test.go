@@ -284,7 +284,7 @@ func TestRowsThatWereDroppedBeforeTheFirstCheckpoint(t *testing.T) {
 		for range 3 {
 			h.append(0, "w")
 		}
-		h.must(h.shards[0].Log.TrimStream(t.Context(), p.Reads[0], 2, why))
+		h.must(h.shards[0].Log.TrimStream(t.Context(), p.Reads[0], 2, why, 1<<32))
 		h.must(h.start(p))
 		return h, p
 	}

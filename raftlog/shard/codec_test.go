@@ -27,6 +27,7 @@ func commands() []command {
 		&dropStream{stream: 2},
 		&expireAnonymous{now: 5, before: -7},
 		&sealStream{stream: 300},
+		&trimStream{stream: 1, now: 9, to: 100, why: TrimAge, known: 300},
 	}
 }
 
@@ -58,6 +59,7 @@ func TestEntriesOfVersion1AreReadForEver(t *testing.T) {
 		{commands()[12], "\x01\x0a\x02"},
 		{commands()[13], "\x01\x0b\x0a\x0d"},
 		{commands()[14], "\x01\x0c\xac\x02"},
+		{commands()[15], "\x01\x0d\x01\x12\x64\x01\xac\x02"},
 	} {
 		if got := appendEntry(nil, tc.c); string(got) != tc.want {
 			t.Errorf("%T is encoded as %q, want %q", tc.c, got, tc.want)

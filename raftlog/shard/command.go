@@ -27,6 +27,7 @@ const (
 	kindDropStream       kind = 10
 	kindExpireAnonymous  kind = 11
 	kindSealStream       kind = 12
+	kindTrimStreamAsOf   kind = 13 // a trimStream that says which pipelines its proposer knew
 )
 
 // maxSeq bounds row numbers and counts so that sums of them cannot overflow.
@@ -101,6 +102,8 @@ type (
 		now    int64
 		to     dataflow.Offset
 		why    TrimReason
+		// known: the proposer knew of all pipelines below; 0 = it does not say, as entries of older programs.
+		known dataflow.PipelineUID
 	}
 	dropStream struct{ stream dataflow.StreamID }
 	sealStream struct{ stream dataflow.StreamID }
@@ -114,10 +117,16 @@ func (*endDelta) kind() kind         { return kindEndDelta }
 func (*beginIncarnation) kind() kind { return kindBeginIncarnation }
 func (*settle) kind() kind           { return kindSettle }
 func (*dropPipeline) kind() kind     { return kindDropPipeline }
-func (*trimStream) kind() kind       { return kindTrimStream }
 func (*dropStream) kind() kind       { return kindDropStream }
 func (*sealStream) kind() kind       { return kindSealStream }
 func (*expireAnonymous) kind() kind  { return kindExpireAnonymous }
+
+func (c *trimStream) kind() kind {
+	if c.known == 0 {
+		return kindTrimStream
+	}
+	return kindTrimStreamAsOf
+}
 
 // appendEntry writes a command as an entry.
 func appendEntry(dst []byte, c command) []byte {
@@ -188,7 +197,11 @@ func (c *dropPipeline) encode(dst []byte) []byte { return appendUint(dst, c.pipe
 
 func (c *trimStream) encode(dst []byte) []byte {
 	dst = appendInt(appendUint(dst, c.stream), c.now)
-	return append(appendUint(dst, c.to), byte(c.why))
+	dst = append(appendUint(dst, c.to), byte(c.why))
+	if c.known == 0 {
+		return dst
+	}
+	return appendUint(dst, c.known)
 }
 
 func (c *dropStream) encode(dst []byte) []byte { return appendUint(dst, c.stream) }
@@ -247,11 +260,17 @@ func decode(data []byte) (command, error) {
 		c = &settle{pipeline: dataflow.PipelineUID(r.uint()), upTo: r.ref()}
 	case kindDropPipeline:
 		c = &dropPipeline{pipeline: dataflow.PipelineUID(r.uint())}
-	case kindTrimStream:
-		c = &trimStream{
+	case kindTrimStream, kindTrimStreamAsOf:
+		t := &trimStream{
 			stream: dataflow.StreamID(r.uint()), now: r.int(), to: dataflow.Offset(r.atMost(maxSeq, "offset")),
 			why: TrimReason(r.byte()),
 		}
+		if k == kindTrimStreamAsOf {
+			if t.known = dataflow.PipelineUID(r.uint()); t.known == 0 {
+				r.fail("no pipeline is known")
+			}
+		}
+		c = t
 	case kindDropStream:
 		c = &dropStream{stream: dataflow.StreamID(r.uint())}
 	case kindSealStream:

@@ -26,7 +26,7 @@ func TestAnIdlePipelineKeepsNoRowsOfOthers(t *testing.T) {
 		for range 50 {
 			h.append(1, data, 1)
 		}
-		h.must(h.log.TrimStream(ctx, 1, dataflow.Offset(50*(round+1)-5), shard.TrimSize))
+		h.must(h.log.TrimStream(ctx, 1, dataflow.Offset(50*(round+1)-5), shard.TrimSize, 1<<32))
 		h.must(h.log.Snapshot(ctx))
 		if round >= 2 {
 			most = max(most, h.store.Stats().Segments)
@@ -58,10 +58,10 @@ func TestAShardInWhichLittleHappensLetsGoOfTheStore(t *testing.T) {
 	for i := range 1000 { // 150 files
 		a, err := busy.Append(ctx, shard.Append{Stream: 1, Rows: rows, Count: 1})
 		h.must(err)
-		h.must(busy.TrimStream(ctx, 1, a.Next, shard.TrimSize))
+		h.must(busy.TrimStream(ctx, 1, a.Next, shard.TrimSize, 1<<32))
 		if i%6 == 0 {
 			a := h.append(1, "rare", 1)
-			h.must(h.log.TrimStream(ctx, 1, a.Next, shard.TrimSize))
+			h.must(h.log.TrimStream(ctx, 1, a.Next, shard.TrimSize, 1<<32))
 		}
 	}
 	for h.store.Stats().Segments > 40 {

@@ -15,5 +15,8 @@ var (
 	ErrDropped = errors.New("shard: dropped")
 )
 
+// ErrTrimLate: a pipeline has begun in the shard that was not known when it was decided which rows nobody needs.
+var ErrTrimLate = errors.New("shard: the trim comes too late")
+
 // errBadEntry marks an entry or snapshot that does not decode.
 var errBadEntry = errors.New("shard: malformed entry")

@@ -95,7 +95,7 @@ func TestAnExportKeepsWhatItNames(t *testing.T) {
 	for range 4 {
 		appendSome(t, l, 50)
 		_, end, _ := l.Range(1)
-		if err := l.TrimStream(t.Context(), 1, end, TrimAge); err != nil {
+		if err := l.TrimStream(t.Context(), 1, end, TrimAge, 1<<32); err != nil {
 			t.Fatal(err)
 		}
 		if err := l.Snapshot(t.Context()); err != nil {

@@ -62,11 +62,7 @@ func (m *machine) step(index dataflow.LogIndex, c command) outcome {
 		m.expireAnonymous(c)
 		return outcome{}
 	case *trimStream:
-		m.tick(c.now)
-		if s := m.streams[c.stream]; s != nil {
-			s.trimTo(c.to, c.why, m.now)
-		}
-		return outcome{}
+		return m.trimStream(c)
 	case *sealStream:
 		return m.sealStream(c.stream)
 	case *dropStream:
@@ -75,6 +71,24 @@ func (m *machine) step(index dataflow.LogIndex, c command) outcome {
 	default:
 		return m.stepPipeline(index, c)
 	}
+}
+
+// trimStream drops rows, unless a pipeline has begun here that the proposer did not know of when it looked who needs which rows.
+func (m *machine) trimStream(c *trimStream) outcome {
+	m.tick(c.now)
+	if c.known != 0 {
+		newest := dataflow.PipelineUID(0)
+		for uid := range m.pipelines {
+			newest = max(newest, uid)
+		}
+		if newest >= c.known {
+			return refused(fmt.Errorf("%w: pipeline %d has begun since", ErrTrimLate, newest))
+		}
+	}
+	if s := m.streams[c.stream]; s != nil {
+		s.trimTo(c.to, c.why, m.now)
+	}
+	return outcome{}
 }
 
 func (m *machine) stepPipeline(index dataflow.LogIndex, c command) outcome {

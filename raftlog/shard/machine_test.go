@@ -97,7 +97,7 @@ func parseCommand(t *testing.T, d *datadriven.TestData) command {
 	case "expire":
 		return &expire{now: now, producersBefore: int64(num("producers", 0)), keysBefore: int64(num("keys", 0))}
 	case "trim":
-		return &trimStream{stream: stream, now: now, to: dataflow.Offset(num("to", 0)), why: TrimAge}
+		return &trimStream{stream: stream, now: now, to: dataflow.Offset(num("to", 0)), why: TrimAge, known: dataflow.PipelineUID(num("known", 0))}
 	case "seal-stream":
 		return &sealStream{stream: stream}
 	case "drop-stream":

@@ -146,6 +146,6 @@ func DropPipelineEntry(pipeline dataflow.PipelineUID) []byte {
 }
 
 // TrimStreamEntry is the entry of Log.TrimStream.
-func TrimStreamEntry(stream dataflow.StreamID, to dataflow.Offset, why TrimReason, now int64) []byte {
-	return appendEntry(nil, &trimStream{stream: stream, now: now, to: min(to, maxSeq), why: why})
+func TrimStreamEntry(stream dataflow.StreamID, to dataflow.Offset, why TrimReason, now int64, known dataflow.PipelineUID) []byte {
+	return appendEntry(nil, &trimStream{stream: stream, now: now, to: min(to, maxSeq), why: why, known: known})
 }

@@ -33,7 +33,7 @@ func TestAQuietShardGivesBackWhatItDropped(t *testing.T) {
 	rows := strings.Repeat("x", 10_000)
 	for name, drop := range map[string]func(h *host){
 		"stream":   func(h *host) { h.must(h.log.DropStream(testCtx(h.t), 1)) },
-		"trim":     func(h *host) { h.must(h.log.TrimStream(testCtx(h.t), 1, 199, shard.TrimAge)) },
+		"trim":     func(h *host) { h.must(h.log.TrimStream(testCtx(h.t), 1, 199, shard.TrimAge, 1<<32)) },
 		"pipeline": func(h *host) { h.must(h.log.DropPipeline(testCtx(h.t), 1)) },
 		"settled":  func(h *host) { h.must(h.log.Settle(testCtx(h.t), 1, dataflow.DeltaRef{Incarnation: 1, Seq: 1})) },
 		"never committed": func(h *host) {
@@ -108,7 +108,7 @@ func TestAQuietShardWithNothingToGiveBackWritesNothing(t *testing.T) {
 	for range 50 {
 		h.append(1, strings.Repeat("x", 10_000), 1)
 	}
-	h.must(h.log.TrimStream(ctx, 1, 10, shard.TrimAge)) // one file
+	h.must(h.log.TrimStream(ctx, 1, 10, shard.TrimAge, 1<<32)) // one file
 	<-h.entries.retained
 	<-h.entries.retained
 	h.entries.upToDate.Store(true) // from here on, only a drop makes it look

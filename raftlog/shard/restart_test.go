@@ -94,7 +94,7 @@ func TestRowsStayReadableAfterRaftDeletedThem(t *testing.T) {
 	h.wantRows(1, 0, want...)
 
 	// What is trimmed is let go two snapshots later, because two are kept.
-	h.must(h.log.TrimStream(ctx, 1, 300, shard.TrimSize))
+	h.must(h.log.TrimStream(ctx, 1, 300, shard.TrimSize, 1<<32))
 	_, err := h.log.Read(1, 299, 1)
 	var e *dataflow.Error
 	if !errors.As(err, &e) || e.Reason != dataflow.ReasonPositionsExpired || e.Metadata["start"] != "300" {
@@ -126,7 +126,7 @@ func TestAReadThatMeetsTheTrimSaysSo(t *testing.T) {
 		t.Errorf("rows that cannot be read: %v", err)
 	}
 	h.entries.before(func(dataflow.LogIndex) error {
-		h.must(h.log.TrimStream(testCtx(t), 1, 1, shard.TrimAge))
+		h.must(h.log.TrimStream(testCtx(t), 1, 1, shard.TrimAge, 1<<32))
 		return errDisk
 	})
 	if _, err := h.log.Read(1, 0, 10); dataflow.ReasonOf(err) != dataflow.ReasonPositionsExpired {

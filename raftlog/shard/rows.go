@@ -225,9 +225,10 @@ func (l *Log) ExpireKeys(ctx context.Context, before int64) error {
 }
 
 // TrimStream drops the stream's rows below an offset, as far as whole batches lie below it. Whether anything still needs
-// them is the caller's to know.
-func (l *Log) TrimStream(ctx context.Context, stream dataflow.StreamID, to dataflow.Offset, why TrimReason) error {
-	_, err := l.proposeHere(ctx, &trimStream{stream: stream, now: l.cfg.Now(), to: min(to, maxSeq), why: why})
+// them is the caller's to know, who has looked at all pipelines below known: when another has begun in the shard by the time
+// that the entry is committed, nothing is dropped, and the error is ErrTrimLate.
+func (l *Log) TrimStream(ctx context.Context, stream dataflow.StreamID, to dataflow.Offset, why TrimReason, known dataflow.PipelineUID) error {
+	_, err := l.proposeHere(ctx, &trimStream{stream: stream, now: l.cfg.Now(), to: min(to, maxSeq), why: why, known: known})
 	return err
 }
 

@@ -299,7 +299,7 @@ func (c *trio) step() {
 		l := c.leader().log
 		start, end, _ := l.Range(stream)
 		if end > start {
-			c.must(l.TrimStream(c.ctx(), stream, start+dataflow.Offset(c.rng.Uint64N(uint64(end-start)+1)), TrimAge))
+			c.must(l.TrimStream(c.ctx(), stream, start+dataflow.Offset(c.rng.Uint64N(uint64(end-start)+1)), TrimAge, 1<<32))
 		}
 	case n < 96:
 		c.must(c.leader().log.Snapshot(c.ctx()))
