@@ -30,9 +30,9 @@ type slogSink struct {
 	hush  *atomic.Bool
 }
 
-// repeated are the beginnings of the library's messages about members that do not answer, one per call, and of the one about
-// members that have elected another leader, which is no failure.
-var repeated = []string{"peer has newer term", "failed to heartbeat", "failed to appendEntries", "failed to pipeline appendEntries", "failed to make request",
+// repeated are the beginnings of the library's messages about members that do not answer, one per call, and of those about
+// members that have elected another leader or want to, which is no failure.
+var repeated = []string{"peer has newer term", "rejecting pre-vote request since we have a leader", "failed to heartbeat", "failed to appendEntries", "failed to pipeline appendEntries", "failed to make request",
 	"failed to start pipeline", "failed to contact", "failed to send snapshot", "failed to install snapshot"}
 
 func isRepeated(msg string) bool {
