@@ -279,7 +279,9 @@ func (t *Peers) call(target raft.ServerID, req, resp any, timeout time.Duration)
 
 // AppendEntries implements raft.Transport. It obeys T3 and T8.
 func (t *Peers) AppendEntries(id raft.ServerID, _ raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	n := len(args.Entries)
 	limit(args)
+	clear(args.Entries[len(args.Entries):n]) // a member that is not there must not keep them in memory
 	timeout := callTimeout
 	if len(args.Entries) > 0 {
 		timeout = bulkTimeout
