@@ -173,9 +173,27 @@ func TestAGroupOfFiveIsDrainedShrunkAndGrown(t *testing.T) {
 	wantEqual(t, g.Node(6))
 }
 
-// TestLeadsMoveRightBehindACheckpoint drains a node under a pipeline that makes no checkpoints by itself: what it had read when its
-// tasks moved is committed, so it is not read again.
+// TestLeadsMoveRightBehindACheckpoint drains or removes a node under a pipeline that makes no checkpoints by itself: what it had read
+// when its tasks moved is committed, so it is not read again.
 func TestLeadsMoveRightBehindACheckpoint(t *testing.T) {
+	for what, move := range map[string]func(t *testing.T, g *nodetest.Group){
+		"drain": func(t *testing.T, g *nodetest.Group) {
+			if _, err := g.Node(2).Cluster().DrainNode(t.Context(), &weirv1.DrainNodeRequest{Node: "n1"}); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"remove": func(t *testing.T, g *nodetest.Group) {
+			g.Remove(2, 1)
+			if err := g.Node(1).Ended(); dataflow.ReasonOf(err) != dataflow.ReasonNodeConflict {
+				t.Errorf("the removed node ended with %v, want NODE_CONFLICT", err)
+			}
+		},
+	} {
+		t.Run(what, func(t *testing.T) { leadsMoveBehindACheckpoint(t, move) })
+	}
+}
+
+func leadsMoveBehindACheckpoint(t *testing.T, move func(t *testing.T, g *nodetest.Group)) {
 	g := nodetest.OpenGroup(t, 3, nodetest.Options{Shards: 3, Tuning: node.Tuning{ElectionTimeout: 200 * time.Millisecond}})
 	n := g.Node(2)
 	wantVotes(t, n, "after the founding", spread("n1", "n2", "n3"))
@@ -183,10 +201,8 @@ func TestLeadsMoveRightBehindACheckpoint(t *testing.T) {
 	token := flow(t, n, 20)
 	n.WaitProcessed(token)
 	before := n.Pipeline("wc").GetIncarnation()
-	if _, err := n.Cluster().DrainNode(t.Context(), &weirv1.DrainNodeRequest{Node: "n1"}); err != nil {
-		t.Fatal(err)
-	}
-	wantVotes(t, n, "drained", func(v votes) bool { return v.leads["n1"] == 0 && v.leads["n2"]+v.leads["n3"] == 3 })
+	move(t, g)
+	wantVotes(t, n, "moved", func(v votes) bool { return v.leads["n1"] == 0 && v.leads["n2"]+v.leads["n3"] == 3 })
 	n.WaitProcessed(token)
 	after := n.Pipeline("wc").GetIncarnation()
 	if after == before {

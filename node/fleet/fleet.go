@@ -92,8 +92,10 @@ func (f *Fleet) Coordinate(ctx context.Context, term uint64) error {
 	for {
 		changed := f.cfg.Meta.Changed()
 		in := make(map[string]bool)
-		for _, m := range f.cfg.Meta.State().InMembers() {
-			in[m.ID] = m.ID != f.cfg.Node
+		for _, m := range f.cfg.Meta.State().Members {
+			if m.State != meta.MemberGone { // one that leaves runs tasks until its leads have moved
+				in[m.ID] = m.ID != f.cfg.Node
+			}
 		}
 		for node, stop := range stops {
 			if !in[node] {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -109,12 +110,12 @@ func (m *Membership) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		return m.each(ctx, func() {
-			m.step(ctx, "meta", m.cfg.MetaLog, m.cfg.Meta.State().Placement.Meta, true)
+			m.step(ctx, metaLog, m.cfg.MetaLog, m.cfg.Meta.State().Placement.Meta)
 		})
 	})
 	for i, log := range m.cfg.Shards {
 		g.Go(func() error {
-			return m.each(ctx, func() { m.step(ctx, shardLog(i), log, m.cfg.Meta.State().Placement.Voters(i), false) })
+			return m.each(ctx, func() { m.step(ctx, shardLog(i), log, m.cfg.Meta.State().Placement.Voters(i)) })
 		})
 	}
 	g.Go(func() error { return m.each(ctx, func() { m.announce(ctx) }) })
@@ -137,18 +138,22 @@ func (m *Membership) each(ctx context.Context, f func()) error {
 }
 
 func (m *Membership) logs() map[string]Log {
-	logs := map[string]Log{"meta": m.cfg.MetaLog}
+	logs := map[string]Log{metaLog: m.cfg.MetaLog}
 	for i, l := range m.cfg.Shards {
 		logs[shardLog(i)] = l
 	}
 	return logs
 }
 
+// metaLog names the meta log among the logs.
+const metaLog = "meta"
+
 func shardLog(shard int) string { return fmt.Sprintf("shard-%d", shard) }
 
 // step makes the next change of a log's members, if this node leads it. The lead of a shard is left to spread, which moves it at a
-// cut; that of the meta log is handed over here.
-func (m *Membership) step(ctx context.Context, name string, log Log, want []string, handOver bool) {
+// cut; that of the meta log is handed over here. A node leaves the meta log last: until its leads have moved, its tasks must
+// hear of commits.
+func (m *Membership) step(ctx context.Context, name string, log Log, want []string) {
 	if !log.IsLeader() {
 		return
 	}
@@ -158,7 +163,7 @@ func (m *Membership) step(ctx context.Context, name string, log Log, want []stri
 		return
 	}
 	s := Next(m.cfg.Meta.State().Members, want, servers, m.cfg.Self.Node)
-	if s.Do == HandOver && !handOver {
+	if s.Do == HandOver && name != metaLog || s.Do == Remove && name == metaLog && m.inShards(s.Node) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, stepTime)
@@ -182,6 +187,14 @@ func (m *Membership) step(ctx context.Context, name string, log Log, want []stri
 		return
 	}
 	m.cfg.Logger.Info("a log's members have changed", "log", name, "do", s.Do.String(), "node", s.Node)
+}
+
+// inShards reports whether a node is in the log of a shard, as this node knows them.
+func (m *Membership) inShards(node string) bool {
+	return slices.ContainsFunc(m.cfg.Shards, func(l Log) bool {
+		s, err := member(l, node)
+		return err != nil || s != nil
+	})
 }
 
 // announce tells the group where this node is, when that has changed.
