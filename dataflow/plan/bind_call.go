@@ -26,7 +26,9 @@ func refusedFunction(name string) string {
 		return windowNotYet
 	case "tumble", "hop", "session", "tumble_start", "tumble_end":
 		return "windows are not there yet; group by date_trunc or date_bin of a time"
-	case "json_agg", "jsonb_agg", "json_object_agg", "array_collect", "collect_list":
+	case "json_object_agg", "jsonb_object_agg":
+		return "write jsonb_object(array_agg(key), array_agg(value)), of texts"
+	case "json_agg", "jsonb_agg", "array_collect", "collect_list":
 		return "write array_agg(x)"
 	case "group_concat", "listagg":
 		return "write string_agg(x, ',')"
