@@ -59,29 +59,16 @@ func TestANodeThatIsCutOffTellsNothingOldForNew(t *testing.T) {
 		t.Fatal(err)
 	}
 	const newest = `{"who":1,"rows":2,"total":3}`
-	live := weir.ReadOptions{Isolation: dataflow.ReadUncommitted}
-	for {
-		a, err := client.Get(ctx, "p.tally", weir.Key(1), live)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if string(a.Row) == newest {
-			break
-		}
-		if err := pause.For(ctx, 10*time.Millisecond); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for {
-		a, err := client.Get(ctx, "p.tally", weir.Key(1), weir.ReadOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if string(a.Row) == newest {
-			break
-		}
-		if err := pause.For(ctx, 10*time.Millisecond); err != nil {
-			t.Fatal(err)
+	for _, isolation := range []dataflow.Isolation{dataflow.ReadUncommitted, dataflow.ReadCommitted} {
+		for row := ""; row != newest; {
+			a, err := client.Get(ctx, "p.tally", weir.Key(1), weir.ReadOptions{Isolation: isolation})
+			if err != nil {
+				t.Fatal(err)
+			}
+			row = string(a.Row)
+			if err := pause.For(ctx, 10*time.Millisecond); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 
@@ -112,7 +99,7 @@ func TestANodeThatIsCutOffTellsNothingOldForNew(t *testing.T) {
 	}
 	// A client that knows only this node finds those that have what it wants.
 	for name, o := range map[string]weir.ReadOptions{
-		"max_staleness": {MaxStaleness: time.Second}, "live": live, "session": {SessionToken: client.SessionToken("p"), MaxWait: 100 * time.Millisecond},
+		"max_staleness": {MaxStaleness: time.Second}, "live": {Isolation: dataflow.ReadUncommitted}, "session": {SessionToken: client.SessionToken("p"), MaxWait: 100 * time.Millisecond},
 	} {
 		a, err := old.Get(ctx, "p.tally", weir.Key(1), o)
 		if err != nil || string(a.Row) != newest {
