@@ -45,8 +45,9 @@ func (d Do) String() string {
 // are the log's members, and self is the one that leads.
 //
 // One change at a time keeps any two majorities overlapping. A node votes only once it has caught up: before, the group
-// would need its vote and could not get it. Those that are to vote come before those that are not any more, unless they do not
-// answer; and no vote is taken when too few of those that are left answer for a majority.
+// would need its vote and could not get it. Those that are to vote come before those that are not any more: a voter that answers
+// keeps its vote until all of them have theirs, also one that was just added and does not answer yet. One that does not answer is
+// of no use, and waits only for those that do. No vote is taken when too few of those that are left answer for a majority.
 func Next(members []meta.Member, want []string, servers []Server, self string) Step {
 	in := func(id string) *Server {
 		i := slices.IndexFunc(servers, func(s Server) bool { return s.ID == id })
@@ -63,15 +64,17 @@ func Next(members []meta.Member, want []string, servers []Server, self string) S
 	if len(want) == 0 {
 		return Step{}
 	}
-	waits := false
+	lacks, lags := false, false // a voter; one that answers
 	for _, id := range want {
 		s := in(id)
 		switch {
-		case s == nil || s.Voter:
+		case s == nil:
+			lacks = true
+		case s.Voter:
 		case s.CaughtUp && !s.Away:
 			return Step{Promote, id}
-		case !s.Away:
-			waits = true
+		default:
+			lacks, lags = true, lags || !s.Away
 		}
 	}
 	for i := range servers {
@@ -82,7 +85,7 @@ func Next(members []meta.Member, want []string, servers []Server, self string) S
 		case s.ID == self || slices.Contains(want, s.ID):
 		case leaves && !s.Voter:
 			return Step{Remove, s.ID}
-		case !s.Voter || waits || !majorityWithout(servers, s.ID, self):
+		case !s.Voter || lags || lacks && !s.Away || !majorityWithout(servers, s.ID, self):
 		case leaves:
 			return Step{Remove, s.ID}
 		default:
