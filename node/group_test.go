@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/node/nodetest"
+	weirv1 "github.com/weirdb/weir/proto/weir/v1"
 )
 
 const groupSQL = `
@@ -19,16 +21,14 @@ func TestAnyNodeTakesRowsAndAnswers(t *testing.T) {
 	g := nodetest.OpenGroup(t, 3, nodetest.Options{Shards: 4})
 	g.Node(2).Deploy("wc", groupSQL)
 	var token string
-	for round := range 10 {
-		for i, n := range g.Nodes() {
+	for range 10 {
+		for _, n := range g.Nodes() {
 			var rows []string
 			for k := range 20 {
 				rows = append(rows, fmt.Sprintf(`{"word":"w%d"}`, k))
 			}
 			token = n.Append("words", rows...)
-			_ = i
 		}
-		_ = round
 	}
 	for i, n := range g.Nodes() {
 		n.WaitCommitted(token)
@@ -47,6 +47,15 @@ func TestAnyNodeTakesRowsAndAnswers(t *testing.T) {
 			if rows, _ := n.Scan("wc", "sizes", isolation); len(rows) != 1 || rows[0] != `{"n":30,"words":20}` {
 				t.Errorf("node %d, %s: %s", i+1, isolation, rows)
 			}
+		}
+	}
+}
+
+func TestANodeWhoseAddressOrNameCannotBeIsNotAdded(t *testing.T) {
+	g := nodetest.OpenGroup(t, 3, nodetest.Options{Shards: 1})
+	for _, req := range []*weirv1.AddNodeRequest{{}, {PeerAddr: "n4"}, {PeerAddr: "n4:"}, {PeerAddr: "n4:7712", Node: "N 4"}} {
+		if _, err := g.Node(1).Cluster().AddNode(t.Context(), req); nodetest.Reason(err) != dataflow.ReasonRequestInvalid {
+			t.Errorf("%v: %v", req, err)
 		}
 	}
 }

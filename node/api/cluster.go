@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"net"
 	"runtime"
 
 	"github.com/weirdb/weir/dataflow"
@@ -55,7 +56,13 @@ func (s *clusterService) ListNodes(ctx context.Context, _ *weirv1.ListNodesReque
 // AddNode implements weirv1.ClusterServiceServer.
 func (s *clusterService) AddNode(ctx context.Context, req *weirv1.AddNodeRequest) (*weirv1.AddNodeResponse, error) {
 	if req.GetPeerAddr() == "" {
-		return nil, dataflow.Errorf(dataflow.ReasonRequestInvalid, "peer_addr: is empty; where does the node listen for others?")
+		return nil, invalid("peer_addr", "is empty; where does the node listen for others?")
+	}
+	if _, port, err := net.SplitHostPort(req.GetPeerAddr()); err != nil || port == "" {
+		return nil, invalid("peer_addr", "%q is not host:port", req.GetPeerAddr())
+	}
+	if name := req.GetNode(); name != "" && !dataflow.ValidName(name) {
+		return nil, invalid("node", "%q is not [a-z_][a-z0-9_]{0,62}, as names of nodes are", name)
 	}
 	n, err := s.b.Cluster.AddNode(ctx, req.GetPeerAddr(), req.GetNode())
 	if err != nil {
