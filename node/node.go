@@ -241,7 +241,8 @@ func (n *Node) RESPAddr() string {
 }
 
 // Run serves until ctx ends or a part fails, then drains: it hands over what it leads, stops taking calls, and ends the tasks
-// last, so that calls under way still find what they read. Close must follow. A *Restart in the error asks for the node to be opened again.
+// last, so that calls under way still find what they read. Close must follow. A *Restart in the error asks for the node to be
+// opened again.
 func (n *Node) Run(ctx context.Context) error {
 	// The servers outlive ctx by the drain; the loops outlive the servers.
 	loops, stopLoops := context.WithCancel(context.WithoutCancel(ctx))

@@ -137,8 +137,8 @@ func (b *board) thin(log, n int) {
 	}
 }
 
-// even moves votes from the node that has most, of several one that was away, to the one that has least, as long as they differ by more than one. There is then a
-// log in which the first votes and the second does not.
+// even moves votes from the node that has most, of several one that was away, to the one that has least, as long as they differ
+// by more than one. There is then a log in which the first votes and the second does not.
 func (b *board) even() {
 	for {
 		var most, least string

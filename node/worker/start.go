@@ -25,8 +25,8 @@ import (
 // that moment.
 type fence struct{ started, stopped dataflow.Incarnation }
 
-// Start starts the tasks of an incarnation whose shards this node owns in it, from its base (P4). step is called with what the tasks report, until another
-// coordinator attaches; it must not block. Start returns when the tasks run.
+// Start starts the tasks of an incarnation whose shards this node owns in it, from its base (P4). step is called with what the
+// tasks report, until another coordinator attaches; it must not block. Start returns when the tasks run.
 func (w *Worker) Start(ctx context.Context, uid dataflow.PipelineUID, inc dataflow.Incarnation, base *dataflow.CheckpointCommit, step func(coordinator.Event)) error {
 	w.cfg.Phases.Enter(phase.Recover)
 	defer w.cfg.Phases.Leave(phase.Recover)
