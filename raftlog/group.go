@@ -46,6 +46,9 @@ type Group struct {
 	closeOnce sync.Once
 	closeErr  error
 
+	// turn is held by who waits for Raft's main goroutine, and for good by who tells it to stop: what is sent to it afterwards
+	// is never answered.
+	turn           chan struct{}
 	shutdownOnce   sync.Once
 	shutdownFuture raft.Future
 
@@ -78,6 +81,7 @@ func Open(cfg Config) (*Group, error) {
 		failed:    make(chan struct{}),
 		snapshots: make(chan struct{}, 1),
 		snapMu:    make(chan struct{}, 1),
+		turn:      make(chan struct{}, 1),
 		done:      make(chan struct{}),
 	}
 	g.mu.changed = make(chan struct{})
@@ -306,8 +310,23 @@ func (g *Group) runFailure() {
 
 // shutdown tells Raft to stop and returns what its end can be waited for with. The library gives that once only.
 func (g *Group) shutdown() raft.Future {
-	g.shutdownOnce.Do(func() { g.shutdownFuture = g.raft.Shutdown() })
+	g.shutdownOnce.Do(func() {
+		g.turn <- struct{}{}
+		g.shutdownFuture = g.raft.Shutdown()
+	})
 	return g.shutdownFuture
+}
+
+// takeTurn waits until Raft's main goroutine has taken one thing that it was asked. It reports false when the group ends.
+func (g *Group) takeTurn() bool {
+	select {
+	case g.turn <- struct{}{}:
+		_ = g.raft.VerifyLeader().Error() // whether it leads is no news; the library answers as long as it runs
+		<-g.turn
+		return true
+	case <-g.done:
+		return false
+	}
 }
 
 // runEvents tells Changed's waiters, and people when a member is not to be reached, once.

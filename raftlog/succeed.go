@@ -103,7 +103,9 @@ const turns = 5
 func (d *succeeding) observe() {
 	if o := d.outlook(); !d.lost() && o.follower && o.node != "" && time.Since(o.contact) >= d.g.cfg.ElectionTimeout {
 		for range turns {
-			_ = d.g.raft.VerifyLeader().Error() // that it does not lead is no news
+			if !d.g.takeTurn() {
+				return
+			}
 		}
 	}
 	o := d.outlook()

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math"
 	"net/http"
+	"runtime/pprof"
 	"strings"
 	"sync"
 	"testing"
@@ -266,12 +267,20 @@ func (n *Node) Ended() error {
 	}
 }
 
-// shut ends the node and everything around it, and waits for that.
+// shut ends the node and everything around it, and waits for that. A node that does not end is the end of the test: it says what
+// the process waits for, goroutines that are alike together.
 func (n *Node) shut() error {
 	n.http.CloseIdleConnections()
 	err := n.conn.Close()
 	n.stop()
-	err = errors.Join(err, <-n.done)
+	select {
+	case end := <-n.done:
+		err = errors.Join(err, end)
+	case <-time.After(2 * patience):
+		var all strings.Builder
+		_ = pprof.Lookup("goroutine").WriteTo(&all, 1) // a Builder takes everything
+		panic("the node does not end within " + (2 * patience).String() + "\n" + all.String())
+	}
 	n.mu.Lock()
 	n.mu.node = nil
 	n.mu.Unlock()
