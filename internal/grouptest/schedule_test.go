@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -435,6 +436,45 @@ func (w *world) compare() {
 			wait(ctx, 50*time.Millisecond)
 		}
 	}
+	for {
+		err := w.verify(ctx)
+		if err == nil {
+			return
+		}
+		if ctx.Err() != nil {
+			w.errorf("T5: compare the copies: %v", err)
+			return
+		}
+		wait(ctx, 50*time.Millisecond)
+	}
+}
+
+// verify compares the digests of all nodes' copies (T6). The error says that they could not be compared.
+func (w *world) verify(ctx context.Context) error {
+	nd, num := w.node(w.rnd)
+	r, err := nd.Cluster().VerifyCluster(ctx, &weirv1.VerifyClusterRequest{})
+	if err != nil {
+		return err
+	}
+	if n := len(r.GetVerified()); n != shards {
+		return fmt.Errorf("n%d compared %d shards of %d", num, n, shards)
+	}
+	for _, v := range r.GetVerified() {
+		var digests []uint64
+		for _, c := range v.GetReplicas() {
+			if c.GetProblem() != "" {
+				return fmt.Errorf("shard %d, cut %d: %s: %s", v.GetShard(), v.GetCheckpoint(), c.GetNode(), c.GetProblem())
+			}
+			digests = append(digests, c.GetDigest())
+		}
+		if len(digests) != w.nodes {
+			return fmt.Errorf("shard %d: %d copies of %d", v.GetShard(), len(digests), w.nodes)
+		}
+		if slices.Min(digests) != slices.Max(digests) || !v.GetEqual() {
+			w.errorf("T6: shard %d at cut %d: digests %x, said to be equal: %v", v.GetShard(), v.GetCheckpoint(), digests, v.GetEqual())
+		}
+	}
+	return nil
 }
 
 // equal compares a node's committed table with the model.
