@@ -160,7 +160,7 @@ func (w *world) startNode(n *node) error {
 	if err := n.start(w.bin); err != nil {
 		return err
 	}
-	n.expect(n.damaged != "" || n.failing)
+	n.expect(n.damaged != "" || n.failing || n.state == leaving) // one that has left meanwhile ends
 	return nil
 }
 

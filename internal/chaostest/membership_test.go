@@ -33,7 +33,7 @@ func (w *world) replace(old *node) bool {
 	}
 	j := &job{old: old, new: spares[0], done: make(chan error, 1)}
 	w.job = j
-	// A node that is to leave is not started again: of one that was emptied or damaged nothing is to be expected.
+	// Of one that was emptied or damaged nothing is to be expected: it is not started again.
 	old.state, old.down = leaving, false
 	old.expect(true) // once it has left, it ends
 	j.new.state = member
