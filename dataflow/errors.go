@@ -72,6 +72,7 @@ const (
 	ReasonCutTooOld             Reason = "CUT_TOO_OLD"
 	ReasonOutcomeUnknown        Reason = "OUTCOME_UNKNOWN"
 	ReasonShuttingDown          Reason = "SHUTTING_DOWN"
+	ReasonNodeNotReady          Reason = "NODE_NOT_READY"
 	ReasonUnreachable           Reason = "UNREACHABLE"
 	ReasonNodeUnreachable       Reason = "NODE_UNREACHABLE"
 	ReasonTokenNotReached       Reason = "TOKEN_NOT_REACHED"
@@ -133,6 +134,7 @@ var reasons = []ReasonInfo{
 	{ReasonCutTooOld, KindUnavailable, "the newest cut that this node can answer from is older than max_staleness allows", "try again, ask a node that the error names, or allow more; checkpoint.interval says how fresh committed reads are"},
 	{ReasonOutcomeUnknown, KindUnknown, "the request may or may not have taken effect", "retry it with the same idempotency key or sequence numbers"},
 	{ReasonShuttingDown, KindUnavailable, "the node is stopping", "try again, or ask another node"},
+	{ReasonNodeNotReady, KindUnavailable, "the node starts, or waits for its group, and serves nothing yet; the error says what it waits for", "start the nodes that it waits for, take it into the group with weir cluster add, or ask another node"},
 	{ReasonUnreachable, KindUnavailable, "no server answered; clients give this, never a server", "start the server, or correct the address"},
 	{ReasonNodeUnreachable, KindUnavailable, "another node of the group, which the request needs, is not to be reached; nothing was written", "try again after the delay in RetryInfo: another node takes over, or weir cluster status says which one is missing"},
 	{ReasonTokenNotReached, KindDeadline, "the cut did not cover the token in time", "wait longer, or see weir pipeline describe for what holds it up; with checkpoint.interval = 'off', weir checkpoint trigger"},

@@ -135,7 +135,7 @@ func (m *mender) catchUp(ctx context.Context, sh *worker.Shard) (late bool, err 
 	defer enough()
 	applied := make(chan error, 1)
 	go func() {
-		err := m.s.peers.applied(ctx, shardGroup(m.id), sh.Log)
+		err := m.s.applied(ctx, shardGroup(m.id), sh.Log)
 		enough()
 		applied <- err
 	}()
@@ -168,6 +168,9 @@ func (m *mender) catchUp(ctx context.Context, sh *worker.Shard) (late bool, err 
 
 // pull brings a replica, and keeps it at its source until the shard is up to date.
 func (m *mender) pull(ctx context.Context, leader string, damaged bool) error {
+	if damaged {
+		m.s.start.lacks(shardGroup(m.id), lacksReplica)
+	}
 	hold, err := m.s.rebuilds.Pull(ctx, rebuild.Replica{Shard: m.id, Installer: m.in, Leader: leader, Have: m.have, Damaged: damaged})
 	if err != nil {
 		return err // what was installed before is held on: the leader asks once more before it sees that

@@ -61,7 +61,8 @@ type Node struct {
 // shorter than what supervisors wait before they kill.
 const drainTime = 5 * time.Second
 
-// Open opens the data directory and listens. Nothing is served before Run.
+// Open opens the data directory and listens. It may take long in a group of several, until the others answer; meanwhile clients are
+// told what the node waits for (NODE_NOT_READY). Nothing is served before Run.
 func Open(ctx context.Context, cfg Config) (_ *Node, err error) {
 	cfg.EnsureDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -95,7 +96,9 @@ func Open(ctx context.Context, cfg Config) (_ *Node, err error) {
 			return nil, fmt.Errorf("listen for Redis clients: %w", err)
 		}
 	}
-	if n.storage, err = openStorage(ctx, &cfg, n.phases); err != nil {
+	start := newStartup(cfg.NodeID)
+	defer n.serveFront(start).close()
+	if n.storage, err = openStorage(ctx, &cfg, n.phases, start); err != nil {
 		return nil, err
 	}
 	return n, n.assemble()
@@ -152,11 +155,11 @@ func (n *Node) assemble() error {
 	})
 	if n.grpc, err = api.New(api.Config{
 		Group: group, Version: buildVersion(cfg.Version), Logger: cfg.Logger, Metrics: registry,
-		Reflection: cfg.Reflection, FaultInjection: cfg.FaultInjection,
+		Reflection: cfg.Reflection, FaultInjection: cfg.FaultInjection, Led: func() bool { return len(n.leaderless()) == 0 },
 	}, svc.Backends()); err != nil {
 		return err
 	}
-	n.gateway, err = gateway.Open(gateway.Config{Serve: n.grpc.Serve, Ready: svc.Ready, Metrics: registry, Logger: cfg.Logger})
+	n.gateway, err = gateway.Open(gateway.Config{Serve: n.grpc.Serve, Ready: n.ready(svc.Ready), ReadyForReads: svc.Ready, Metrics: registry, Logger: cfg.Logger})
 	if err != nil {
 		return err
 	}

@@ -1,14 +1,9 @@
 package node
 
 import (
-	"bytes"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"slices"
@@ -17,7 +12,6 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/link"
 	"github.com/weirdb/weir/internal/pace"
 	"github.com/weirdb/weir/internal/peernet"
@@ -40,22 +34,13 @@ const (
 // peerGroupName stands for the group's id while it has none.
 const peerGroupName = "weir"
 
-const (
-	// lookEvery is how often a node without a group looks for it, and askTime how long it waits for each answer.
-	lookEvery = 200 * time.Millisecond
-	askTime   = 2 * time.Second
-	// sayEvery is how often it says what it waits for.
-	sayEvery = 10 * time.Second
-	// maxReport bounds a report.
-	maxReport = 1 << 20
-)
-
 // peers is the node's side of the network between the nodes of its group.
 type peers struct {
 	cfg    *Config
 	net    *peernet.Net
 	calls  *peer.Peers
 	limit  *pace.Limiter // of what is read and sent to rebuild replicas
+	start  *startup
 	logger *slog.Logger
 	serve  sync.WaitGroup
 
@@ -69,8 +54,8 @@ type peers struct {
 }
 
 // openPeers listens for other nodes.
-func openPeers(cfg *Config, id *identity) (*peers, error) {
-	p := &peers{cfg: cfg, logger: cfg.Logger, limit: pace.NewLimiter(cfg.Tuning.rebuildRate())}
+func openPeers(cfg *Config, id *identity, start *startup) (*peers, error) {
+	p := &peers{cfg: cfg, logger: cfg.Logger, limit: pace.NewLimiter(cfg.Tuning.rebuildRate()), start: start}
 	p.mu.found = make(map[string]string)
 	p.readBook()
 	var err error
@@ -283,133 +268,6 @@ func (p *peers) answer(l net.Listener) {
 	}
 }
 
-// ask returns what the node at an address says of itself. It is nil for this node's own address.
-func (p *peers) ask(ctx context.Context, addr string) (*founding.Report, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTime)
-	defer cancel()
-	who, err := p.net.Who(ctx, addr)
-	if err != nil {
-		return nil, err
-	}
-	if who.Node == p.cfg.NodeID && who.Data == p.net.Self().Data {
-		return nil, nil
-	}
-	p.mu.Lock()
-	p.mu.found[who.Node] = addr
-	p.mu.Unlock()
-	c, err := p.net.Dial(ctx, who.Node, serviceFounding)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = c.Close() }() // only read from
-	if err := c.SetDeadline(time.Now().Add(askTime)); err != nil {
-		return nil, err
-	}
-	b, err := io.ReadAll(io.LimitReader(c, maxReport))
-	if err != nil {
-		return nil, fmt.Errorf("ask node %s for its group: %w", who.Node, err)
-	}
-	var r founding.Report
-	if err := json.NewDecoder(bytes.NewReader(b)).Decode(&r); err != nil {
-		return nil, fmt.Errorf("ask node %s for its group: %w", who.Node, err)
-	}
-	return &r, nil
-}
-
-// find looks for the node's group until it has one, and returns what to write down.
-func (p *peers) find(ctx context.Context) (*founding.Founding, error) {
-	said, why := time.Time{}, ""
-	for {
-		var others []founding.Report
-		var missing []string
-		for _, addr := range p.cfg.Join {
-			switch r, err := p.ask(ctx, addr); {
-			case err != nil:
-				p.logger.Debug("look for the group", "addr", addr, "error", err)
-				missing = append(missing, addr)
-			case r == nil: // this node
-			case slices.ContainsFunc(others, func(o founding.Report) bool { return o.Node == r.Node && o.Data == r.Data }):
-			default:
-				others = append(others, *r)
-			}
-		}
-		d, err := founding.Decide(p.report(), others, missing)
-		if err != nil {
-			return nil, err
-		}
-		switch d.Kind {
-		case founding.Found:
-			var id dataflow.GroupID
-			if _, err := rand.Read(id[:]); err != nil {
-				return nil, err
-			}
-			d.Founding.Group = hex.EncodeToString(id[:])
-			if d.Founding.Shards == 0 {
-				d.Founding.Shards = DefaultShards
-			}
-			return d.Founding, nil
-		case founding.Adopt:
-			return d.Founding, nil
-		case founding.Join:
-			return &founding.Founding{Group: d.Group, Shards: d.Shards}, nil
-		}
-		if d.Why != why || time.Since(said) >= sayEvery {
-			p.logger.Info("no group yet", "why", d.Why)
-			said, why = time.Now(), d.Why
-		}
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("look for the node's group: %s: %w", d.Why, context.Cause(ctx))
-		case <-time.After(lookEvery):
-		}
-	}
-}
-
-// applied waits until this node has applied what was committed to a log before. In a group of several it waits for the
-// others as long as it takes.
-func (p *peers) applied(ctx context.Context, name string, log committed) error {
-	if p == nil {
-		if err := log.WaitLeader(ctx); err != nil {
-			return err
-		}
-		return log.Barrier(ctx)
-	}
-	said := time.Now()
-	for {
-		try, cancel := context.WithTimeout(ctx, askTime)
-		err := log.WaitLeader(try)
-		if err == nil {
-			err = log.Barrier(try)
-		}
-		cancel()
-		if err == nil || ctx.Err() != nil {
-			return err
-		}
-		switch dataflow.ReasonOf(err).Kind() {
-		case dataflow.KindUnavailable, dataflow.KindUnknown, dataflow.KindDeadline, dataflow.KindOverloaded:
-		default:
-			return err
-		}
-		if err := p.left(ctx); err != nil {
-			return err
-		}
-		if time.Since(said) >= sayEvery {
-			p.logger.Info("waiting for a majority of the group", "log", name, "error", err)
-			said = time.Now()
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(lookEvery):
-		}
-	}
-}
-
-// committed is what applied needs of a log.
-type committed interface {
-	WaitLeader(ctx context.Context) error
-	Barrier(ctx context.Context) error
-}
-
 // meet brings the node together with its group, if it is to be one of several: it listens for the others and, the first time,
 // looks for them.
 func (s *storage) meet(ctx context.Context, cfg *Config) error {
@@ -417,7 +275,7 @@ func (s *storage) meet(ctx context.Context, cfg *Config) error {
 		return nil
 	}
 	var err error
-	if s.peers, err = openPeers(cfg, &s.id); err != nil {
+	if s.peers, err = openPeers(cfg, &s.id, s.start); err != nil {
 		return err
 	}
 	s.source, s.due = rebuild.NewSource(), make(chan *Restart, 1)

@@ -52,7 +52,7 @@ func (s *storage) bringUp(ctx context.Context, cfg *Config, id dataflow.ShardID)
 	if err != nil {
 		return sh, err
 	}
-	return sh, s.peers.applied(ctx, shardGroup(id), sh.Log)
+	return sh, s.applied(ctx, shardGroup(id), sh.Log)
 }
 
 // openShard opens a shard's replica and log. What it returns beside an error is to be closed too.

@@ -43,6 +43,7 @@ type storage struct {
 	cache  *state.Cache
 	shards []*worker.Shard
 	phases *phase.Recorder // nil unless asked for
+	start  *startup
 
 	// nil in a group of one node
 	peers    *peers
@@ -56,8 +57,8 @@ type storage struct {
 const startTimeout = 2 * time.Minute
 
 // openStorage opens the directory and waits until the logs lead and everything committed is applied.
-func openStorage(ctx context.Context, cfg *Config, phases *phase.Recorder) (opened *storage, err error) {
-	s := &storage{fs: cfg.FS, phases: phases}
+func openStorage(ctx context.Context, cfg *Config, phases *phase.Recorder, start *startup) (opened *storage, err error) {
+	s := &storage{fs: cfg.FS, phases: phases, start: start}
 	defer func() {
 		if err != nil {
 			opened, err = nil, errors.Join(explainFull(cfg, explain(cfg.DataDir, err)), s.close())
@@ -85,6 +86,7 @@ func openStorage(ctx context.Context, cfg *Config, phases *phase.Recorder) (open
 	if err := s.meet(ctx, cfg); err != nil {
 		return nil, err
 	}
+	defer s.survey(ctx)()
 	if s.logs, err = logstore.Open(cfg.FS, cfg.FS.PathJoin(cfg.DataDir, "log"), logstore.Options{SegmentBytes: cfg.Tuning.SegmentBytes, Logger: cfg.Logger}); err != nil {
 		return nil, err
 	}
@@ -156,7 +158,7 @@ func (s *storage) openMeta(ctx context.Context, cfg *Config) error {
 	s.group = group
 	s.meta = meta.New(group, fsm, cfg.now)
 	s.peers.setMeta(s.meta, group)
-	return s.peers.applied(ctx, "meta", group)
+	return s.applied(ctx, "meta", group)
 }
 
 // bootstrap names a new group and fixes its number of shards.

@@ -164,7 +164,7 @@ func (v *verifier) metaLost(what, lacks string) error {
 // verify checks all shards against the meta log. before is what that said before the shards' logs were applied.
 func (s *storage) verify(ctx context.Context, cfg *Config, before *meta.State) error {
 	v := &verifier{dir: cfg.DataDir, meta: before, rowsKept: cfg.Source == nil, now: func() (*meta.State, error) {
-		err := s.peers.applied(ctx, "meta", s.group)
+		err := s.applied(ctx, "meta", s.group)
 		return s.meta.State(), err
 	}}
 	if s.peers == nil {

@@ -16,7 +16,12 @@ var errFrozen = errors.New("raftlog: the state machine is frozen after a failure
 
 func (g *Group) errNotLeader() error {
 	e := dataflow.Errorf(dataflow.ReasonNotLeader, "this node does not lead log %s", g.cfg.Group).WithRetry(retryElection)
-	if l := g.Leader(); l != "" && l != g.cfg.NodeID {
+	switch l := g.Leader(); l {
+	case g.cfg.NodeID:
+	case "":
+		e.Message = fmt.Sprintf("no leader of log %s is known to this node", g.cfg.Group)
+		e = e.WithHint("one is elected when a majority of the log's voters answers; weir cluster status shows who does not")
+	default:
 		e = e.WithHint("node %s leads it", l).WithMeta("leader", l)
 	}
 	return e

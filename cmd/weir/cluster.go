@@ -66,14 +66,22 @@ func (c *cli) printStatus(ctx context.Context, w *weir.Client) error {
 			return err
 		}
 	}
+	var leaderless []string
 	t := newTable(c.stdout, "LOG", "ROLE", "LEADER", "VOTERS", "READERS", "TERM", "APPLIED", "LAST", "SNAPSHOT")
 	for _, l := range append([]*weirv1.RaftLog{s.GetMeta()}, s.GetShardLogs()...) {
+		if l.GetLeader() == "" {
+			leaderless = append(leaderless, l.GetGroup())
+		}
 		if err := t.add(text(l.GetGroup()), text(l.GetRole()), text(l.GetLeader()), text(strings.Join(l.GetVoters(), ",")), text(strings.Join(l.GetReaders(), ",")),
 			number(l.GetTerm()), number(l.GetAppliedIndex()), number(l.GetLastIndex()), number(l.GetSnapshotIndex())); err != nil {
 			return err
 		}
 	}
-	return t.flush()
+	if err := t.flush(); err != nil || len(leaderless) == 0 {
+		return err
+	}
+	_, err = fmt.Fprintf(c.stdout, "\n%s: no leader is known to node %s. One is elected when a majority of the log's voters answers; rows and commands\nwait until then, and committed reads are answered.\n", strings.Join(leaderless, ", "), s.GetNode())
+	return err
 }
 
 // members returns the nodes that are in the group and stay.

@@ -15,10 +15,16 @@ import (
 const healthPoll = time.Second
 
 // healthService implements grpc.health.v1. The service "" is the process: it serves as long as it answers. The query
-// service is ready when there is a committed cut to serve, or no pipeline; the others as soon as the process is up.
+// service is ready when there is a committed cut to serve, or no pipeline; those that take rows and commands when all logs have
+// a leader; the cluster's as soon as the node has started.
 type healthService struct {
 	healthpb.UnimplementedHealthServer
 	ready func(context.Context) error
+	led   func() bool
+	// refuses is set while the node starts: the process is alive, and no service serves.
+	refuses bool
+	// stopped, if set, ends what is watched.
+	stopped <-chan struct{}
 }
 
 func healthServices() []string {
@@ -31,12 +37,23 @@ func (h *healthService) statusOf(ctx context.Context, service string) healthpb.H
 		if s != service {
 			continue
 		}
-		if s == weirv1.QueryService_ServiceDesc.ServiceName && h.ready(ctx) != nil {
+		if h.refuses && s != "" || !h.refuses && !h.serves(ctx, s) {
 			return healthpb.HealthCheckResponse_NOT_SERVING
 		}
 		return healthpb.HealthCheckResponse_SERVING
 	}
 	return healthpb.HealthCheckResponse_SERVICE_UNKNOWN
+}
+
+// serves reports whether a service of a node that has started does what it is for.
+func (h *healthService) serves(ctx context.Context, service string) bool {
+	switch service {
+	case weirv1.QueryService_ServiceDesc.ServiceName:
+		return h.ready(ctx) == nil
+	case weirv1.IngestService_ServiceDesc.ServiceName, weirv1.PipelineService_ServiceDesc.ServiceName:
+		return h.led()
+	}
+	return true
 }
 
 // Check implements healthpb.HealthServer.
@@ -71,6 +88,8 @@ func (h *healthService) Watch(r *healthpb.HealthCheckRequest, out healthpb.Healt
 		}
 		select {
 		case <-tick.C:
+		case <-h.stopped: // nil waits for ever
+			return status.Error(codes.Unavailable, "the node begins to serve; watch again")
 		case <-out.Context().Done():
 			return status.FromContextError(out.Context().Err()).Err()
 		}

@@ -37,6 +37,8 @@ type Config struct {
 	Reflection bool
 	// FaultInjection admits FailPipeline. Off by default.
 	FaultInjection bool
+	// Led reports whether all logs have a leader, so that rows and commands can be taken. Default: they always have.
+	Led func() bool
 	// Deadline is given to calls that bring none. Default 1 min. LongDeadline is for those that wait. Default 10 min.
 	Deadline, LongDeadline time.Duration
 }
@@ -48,6 +50,9 @@ func (c *Config) EnsureDefaults() {
 	}
 	if c.Metrics == nil {
 		c.Metrics = prometheus.NewRegistry()
+	}
+	if c.Led == nil {
+		c.Led = func() bool { return true }
 	}
 	if c.Deadline == 0 {
 		c.Deadline = time.Minute
@@ -110,7 +115,7 @@ func New(cfg Config, b Backends) (*Server, error) {
 	weirv1.RegisterQueryServiceServer(s.grpc, &queryService{b: b, names: names, group: cfg.Group, readers: s.readers})
 	weirv1.RegisterPipelineServiceServer(s.grpc, &pipelineService{b: b, names: names, group: cfg.Group, faultInjection: cfg.FaultInjection})
 	weirv1.RegisterClusterServiceServer(s.grpc, &clusterService{b: b, group: cfg.Group, version: cfg.Version})
-	healthpb.RegisterHealthServer(s.grpc, &healthService{ready: b.Cluster.Ready})
+	healthpb.RegisterHealthServer(s.grpc, &healthService{ready: b.Cluster.Ready, led: cfg.Led})
 	if cfg.Reflection {
 		reflection.Register(s.grpc)
 	}
@@ -123,16 +128,21 @@ func (s *Server) Serve(lis net.Listener) error { return s.grpc.Serve(lis) }
 // Stop takes no more calls, waits for those under way until ctx is done, then ends them, and waits for every goroutine
 // of the server.
 func (s *Server) Stop(ctx context.Context) {
+	stopServer(ctx, s.grpc)
+	s.readers.Wait()
+}
+
+// stopServer takes no more calls, waits for those under way until ctx is done, then ends them.
+func stopServer(ctx context.Context, s *grpc.Server) {
 	graceful := make(chan struct{})
 	go func() {
 		defer close(graceful)
-		s.grpc.GracefulStop()
+		s.GracefulStop()
 	}()
 	select {
 	case <-graceful:
 	case <-ctx.Done():
-		s.grpc.Stop() // ends GracefulStop too
+		s.Stop() // ends GracefulStop too
 		<-graceful
 	}
-	s.readers.Wait()
 }

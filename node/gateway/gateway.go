@@ -25,8 +25,9 @@ import (
 type Config struct {
 	// Serve answers gRPC on a listener until it is closed or the server stops: api.Server.Serve. Required.
 	Serve func(net.Listener) error
-	// Ready says why the node cannot serve yet, nil when it can. Required.
-	Ready func(context.Context) error
+	// Ready says why the node cannot serve, nil when it can. Required. ReadyForReads says why it cannot answer committed reads, which
+	// need no other node; default Ready.
+	Ready, ReadyForReads func(context.Context) error
 	// Metrics is what /metrics shows. Default: nothing.
 	Metrics prometheus.Gatherer
 	// Logger gets defects. Default: discard.
@@ -35,6 +36,9 @@ type Config struct {
 
 // EnsureDefaults fills in what is zero.
 func (c *Config) EnsureDefaults() {
+	if c.ReadyForReads == nil {
+		c.ReadyForReads = c.Ready
+	}
 	if c.Metrics == nil {
 		c.Metrics = prometheus.NewRegistry()
 	}
@@ -110,10 +114,12 @@ func (g *Gateway) connect() (*grpc.ClientConn, error) {
 }
 
 // Server returns an HTTP server around the handler, with the timeouts that a public port needs.
-func (g *Gateway) Server() *http.Server {
+func (g *Gateway) Server() *http.Server { return server(g.handler, g.cfg.Logger) }
+
+func server(h http.Handler, logger *slog.Logger) *http.Server {
 	return &http.Server{
-		Handler: g.handler, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
-		ErrorLog: slog.NewLogLogger(g.cfg.Logger.Handler(), slog.LevelDebug),
+		Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 	}
 }
 
@@ -173,8 +179,10 @@ func (g *Gateway) routes() (http.Handler, error) {
 		{"HEAD", "/healthz", alive},
 		{"GET", "/livez", alive},
 		{"HEAD", "/livez", alive},
-		{"GET", "/readyz", g.readyz},
-		{"HEAD", "/readyz", g.readyz},
+		{"GET", "/readyz", readyz(g.cfg.Ready)},
+		{"HEAD", "/readyz", readyz(g.cfg.Ready)},
+		{"GET", "/readyz/reads", readyz(g.cfg.ReadyForReads)},
+		{"HEAD", "/readyz/reads", readyz(g.cfg.ReadyForReads)},
 		{"GET", "/openapi.json", func(w http.ResponseWriter, _ *http.Request, _ map[string]string) {
 			w.Header().Set("Content-Type", "application/json")
 			send(w, openAPI)
@@ -198,15 +206,16 @@ func alive(w http.ResponseWriter, _ *http.Request, _ map[string]string) {
 	send(w, []byte("ok\n"))
 }
 
-// readyz answers 200 when the node has a committed cut to serve, or no pipeline; else 503 and why.
-func (g *Gateway) readyz(w http.ResponseWriter, r *http.Request, _ map[string]string) {
-	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
-	defer cancel()
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	if err := g.cfg.Ready(ctx); err != nil {
-		w.WriteHeader(http.StatusServiceUnavailable)
-		send(w, fmt.Appendf(nil, "not ready: %v\n", err))
-		return
+// readyz answers 200 when ready returns nil; else 503 and why.
+func readyz(ready func(context.Context) error) runtime.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request, _ map[string]string) {
+		ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
+		defer cancel()
+		if err := ready(ctx); err != nil {
+			notReady(w, err)
+			return
+		}
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		send(w, []byte("ready\n"))
 	}
-	send(w, []byte("ready\n"))
 }
