@@ -1,10 +1,13 @@
 package state
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/weirdb/weir/dataflow"
@@ -72,6 +75,92 @@ func BenchmarkViewGet(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkViewGetAll looks up random keys of a shard with as many layers as ten seconds of checkpoints leave, each of which has
+// two fifths of the keys: as many keys at a time as a batch of a hundred has on one of eight shards.
+func BenchmarkViewGetAll(b *testing.B) {
+	const shards, keys, layers, together = 8, 125_000, 11, 12
+	cache := NewCache(0)
+	defer cache.Close()
+	rng := rand.New(rand.NewPCG(1, 2))
+	key := func(i uint64) []byte { return binary.BigEndian.AppendUint64([]byte{5}, i^1<<63) }
+	inOrder := make([][]byte, keys)
+	for i := range inOrder {
+		inOrder[i] = key(uint64(i))
+	}
+	slices.SortFunc(inOrder, func(a, b []byte) int {
+		return cmp.Compare(rankOf(dataflow.HashKey(a)), rankOf(dataflow.HashKey(b)))
+	})
+	views, replicas := make([]*View, shards), make([]*Replica, shards)
+	for i := range replicas {
+		r, err := OpenReplica(Config{FS: vfs.Default, Dir: b.TempDir(), Shard: testShard, Cache: cache, Logger: quiet()})
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer closeTest(b, r)
+		replicas[i] = r
+	}
+	for seq := dataflow.DeltaSeq(1); seq <= layers; seq++ {
+		w := NewDeltaWriter()
+		for _, k := range inOrder {
+			if seq == 1 || rng.IntN(5) < 2 {
+				w.Add(0, k, make([]byte, 24))
+			}
+		}
+		var chunks [][]byte
+		n, digest, err := w.Finish(func(_ int, data []byte) error {
+			chunks = append(chunks, data)
+			return nil
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, r := range replicas {
+			for i, data := range chunks {
+				if err := r.ApplyChunk(0, id(ref(1, seq)), i, bytes.Clone(data)); err != nil {
+					b.Fatal(err)
+				}
+			}
+			if err := r.EndDelta(0, id(ref(1, seq)), n, uint64(digest)); err != nil {
+				b.Fatal(err)
+			}
+			if err := r.Publish(commitOf(uid, dataflow.CheckpointID(seq), ref(1, seq), uint64(digest))); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	for i, r := range replicas {
+		v, err := r.View(uid, layers)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer v.Release()
+		views[i] = v
+	}
+	asked := make([][]byte, 1<<16)
+	for i := range asked {
+		asked[i] = key(rng.Uint64N(keys))
+	}
+	var l dataflow.Lookups
+	n := 0
+	b.ReportAllocs()
+	b.ResetTimer()
+	for b.Loop() {
+		l.Begin(1 << 30)
+		for range together {
+			k := asked[n%len(asked)]
+			l.Add(dataflow.HashKey(k), k)
+			n++
+		}
+		if err := views[n/together%shards].GetAll(0, &l); err != nil {
+			b.Fatal(err)
+		}
+		if len(l.Open()) != 0 {
+			b.Fatal("not all are answered")
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*together), "ns/key")
 }
 
 func BenchmarkViewIter(b *testing.B) {

@@ -104,3 +104,58 @@ func TestKeysAreSortedWhateverTheyHaveInCommon(t *testing.T) {
 		}
 	}
 }
+
+// Layers are asked in groups: a key may be in any of them, in several, deleted, or in none.
+func TestALookUpFindsTheNewestOfManyLayers(t *testing.T) {
+	const layers, keys = 2*probeRuns + 1, 300
+	v := new(View)
+	want := map[int]string{}
+	for n := range layers {
+		var b layerBuilder
+		b.left = 1 << 20
+		rb := b.run(0)
+		for k := range keys {
+			if k%(n+2) != 0 { // of key 0 there is something everywhere
+				continue
+			}
+			key, val := fmt.Append(nil, "key ", k), fmt.Append(nil, "layer ", n)
+			if want[k] = string(val); (k+n)%5 == 0 {
+				val, want[k] = nil, ""
+			}
+			b.add(rb, rankOf(dataflow.HashKey(key)), appendEntry(nil, key, val))
+		}
+		l, err := b.finish(dataflow.DeltaRef{}, dataflow.DeltaRef{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		v.layers = slices.Insert(v.layers, 0, l)
+	}
+	for _, together := range []int{1, 7, lookupStep, keys + 10} {
+		for from := 0; from < keys+10; from += together {
+			var l dataflow.Lookups
+			l.Begin(1 << 20)
+			for k := from; k < min(from+together, keys+10); k++ {
+				key := fmt.Append(nil, "key ", k)
+				l.Add(dataflow.HashKey(key), key)
+			}
+			if err := v.GetAll(0, &l); err != nil || len(l.Open()) > 0 {
+				t.Fatalf("%d are open, %v", len(l.Open()), err)
+			}
+			for i := range l.Len() {
+				val, found := l.Value(int32(i))
+				if want := want[from+i]; string(val) != want || found != (want != "") {
+					t.Errorf("%d together: key %d is %q, %v, want %q", together, from+i, val, found, want)
+				}
+			}
+		}
+	}
+	var l dataflow.Lookups
+	l.Begin(20) // two values
+	for k := range 100 {
+		key := fmt.Append(nil, "key ", k)
+		l.Add(dataflow.HashKey(key), key)
+	}
+	if err := v.GetAll(0, &l); err != nil || !l.Full() {
+		t.Errorf("without room for the values: full is %v, %v", l.Full(), err)
+	}
+}

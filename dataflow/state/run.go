@@ -120,13 +120,17 @@ func newFilter(items []item) filter {
 
 // place says which word of the filter a key's bits are in, and which bits. Words are in the order of the ranks.
 func (f filter) place(rank uint32) (word uint64, mask uint64) {
-	word = uint64(rank) * uint64(len(f)) >> 32
+	return uint64(rank) * uint64(len(f)) >> 32, filterMask(rank)
+}
+
+// filterMask says which bits of its word a key has in every filter.
+func filterMask(rank uint32) (mask uint64) {
 	rest := uint64(rank) * 0x9E3779B97F4A7C15
-	for i := 0; i < filterBits; i++ {
+	for range filterBits {
 		mask |= 1 << (rest >> 58)
 		rest <<= 6
 	}
-	return word, mask
+	return mask
 }
 
 func (f filter) mayContain(rank uint32) bool {
