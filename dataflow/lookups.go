@@ -43,6 +43,14 @@ func (l *Lookups) Begin(room int64) {
 	l.room, l.err = room, nil
 }
 
+// Reuse forgets the keys and the values, whose memory is used again: for who has no more use for them.
+func (l *Lookups) Reuse() {
+	if l.memory = l.memory[:0]; cap(l.memory) > lookupPiece {
+		l.memory = nil
+	}
+	l.Begin(0)
+}
+
 // Grow makes room for n keys at a time, for who knows how many there will be.
 func (l *Lookups) Grow(n int) {
 	l.keys, l.open = slices.Grow(l.keys, n), slices.Grow(l.open, n)

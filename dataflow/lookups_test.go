@@ -71,3 +71,22 @@ func TestALookUpEndsWhereItsValuesHaveNoRoom(t *testing.T) {
 		t.Errorf("full %v, open %v, room %d", l.Full(), l.Open(), l.Room())
 	}
 }
+
+func TestMemoryOfValuesIsUsedAgainWhenNobodyNeedsThem(t *testing.T) {
+	l := begin(100, 1)
+	l.Found(0, []byte("first"))
+	first, _ := l.Value(0)
+	l.Reuse()
+	if l.Len() != 0 || len(l.Open()) != 0 {
+		t.Fatalf("%d keys are left", l.Len())
+	}
+	l.Begin(100)
+	l.Add(1, []byte("other"))
+	l.Found(0, []byte("other"))
+	if string(first) != "other" {
+		t.Errorf("the new value lies elsewhere: the old one is %q", first)
+	}
+	if val, found := l.Value(0); string(val) != "other" || !found || l.Room() != 95 {
+		t.Errorf("%q, %v, room for %d", val, found, l.Room())
+	}
+}

@@ -2,6 +2,7 @@ package statequery
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/weirdb/weir/dataflow"
@@ -18,6 +19,8 @@ type Engine struct {
 	queries *gate // queries and scans
 	short   *gate // look-ups of few keys, which do not wait behind anything that takes long
 	long    *gate // look-ups of many keys, or with large answers
+
+	memories sync.Pool // of *lookupMemory
 }
 
 // New returns an engine.

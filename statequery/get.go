@@ -35,32 +35,44 @@ func (e *Engine) Get(ctx context.Context, pipeline, table string, k dataflow.Row
 
 // BatchGet returns the rows that exist, in the order of keys, and which of the keys have one. All come from one cut.
 func (e *Engine) BatchGet(ctx context.Context, pipeline, table string, keys []dataflow.Row, o dataflow.ReadOptions) (*batch.Batch, []bool, dataflow.Cut, error) {
+	return e.batchGetOf(ctx, pipeline, table, len(keys), o, func(m *lookupMemory, t *Table) error { return m.encodeRows(t.stage, keys) })
+}
+
+// BatchGetColumns is BatchGet of keys given as columns, one per part of the key and in its order. It costs less where a column
+// has the type of the part of the key; others are converted, as values of other types are for Get.
+func (e *Engine) BatchGetColumns(ctx context.Context, pipeline, table string, keys *batch.Batch, o dataflow.ReadOptions) (*batch.Batch, []bool, dataflow.Cut, error) {
+	return e.batchGetOf(ctx, pipeline, table, keys.N, o, func(m *lookupMemory, t *Table) error { return m.encodeColumns(t.stage, keys) })
+}
+
+// batchGetOf is BatchGet of n keys, which encode puts into memory.
+func (e *Engine) batchGetOf(ctx context.Context, pipeline, table string, n int, o dataflow.ReadOptions, encode func(*lookupMemory, *Table) error) (*batch.Batch, []bool, dataflow.Cut, error) {
 	fail := func(err error) (*batch.Batch, []bool, dataflow.Cut, error) { return nil, nil, dataflow.Cut{}, err }
-	if len(keys) > dataflow.MaxBatchGetKeys {
-		return fail(dataflow.Errorf(dataflow.ReasonTooLarge, "keys: %d given; the limit is %d", len(keys), dataflow.MaxBatchGetKeys))
+	if n > dataflow.MaxBatchGetKeys {
+		return fail(dataflow.Errorf(dataflow.ReasonTooLarge, "keys: %d given; the limit is %d", n, dataflow.MaxBatchGetKeys))
 	}
 	p, t, err := e.tableFor(ctx, pipeline, table, o)
 	if err != nil {
 		return fail(err)
 	}
-	encoded, size, err := encodeKeys(t.stage, keys)
-	if err != nil {
+	m := e.lookupMemory()
+	defer e.forget(m)
+	if err := encode(m, t); err != nil {
 		return fail(err)
 	}
 	open := func(p *Pipeline) (*reading, error) { return e.open(ctx, p, o) }
-	if len(keys) <= 1 {
+	if n <= 1 {
 		r, err := open(p)
 		if err != nil {
 			return fail(err)
 		}
 		defer r.close()
-		rows, found, err := r.lookUp(ctx, t, encoded, e.cfg.MaxBytes, false)
+		rows, found, err := r.lookUp(ctx, t, m, e.cfg.MaxBytes, false)
 		if err != nil {
 			return fail(e.tooManyKeys(err))
 		}
 		return rows, found, r.describe(), nil
 	}
-	return e.batchGet(ctx, p, t, encoded, size, open)
+	return e.batchGet(ctx, p, t, m, open)
 }
 
 // tableFor is table for a request that may be about a deployment which this node has not heard of yet: a session has seen it,

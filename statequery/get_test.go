@@ -1,12 +1,16 @@
 package statequery_test
 
 import (
+	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/cockroachdb/apd/v3"
 
 	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/dataflow/batch"
 	"github.com/weirdb/weir/statequery"
 )
 
@@ -179,4 +183,85 @@ func TestUnknownNamesAreRefused(t *testing.T) {
 	refused(t, err, dataflow.ReasonTableNotFound)
 	_, _, _, err = e.Query(t.Context(), "SELECT * FROM nope.counts", dataflow.Page{}, dataflow.ReadOptions{})
 	refused(t, err, dataflow.ReasonPipelineNotFound)
+}
+
+// What keys in columns say is what they say as rows.
+func TestKeysInColumnsAreThoseOfRows(t *testing.T) {
+	w := seeded(t)
+	e := w.engine()
+	for name, keys := range map[string][]dataflow.Row{
+		"of the types of the key":  {{dataflow.Text("x"), dataflow.BigInt(2)}, {dataflow.Text("x"), dataflow.BigInt(1)}, {dataflow.Text("z"), dataflow.BigInt(1)}},
+		"with NULLs":               {{nullText, dataflow.BigInt(7)}, {dataflow.Text("y"), dataflow.NullValue(dataflow.TypeBigInt)}},
+		"of other types":           {{dataflow.BigInt(7), dataflow.Double(7)}, {dataflow.BigInt(8), dataflow.Double(7)}},
+		"NULL of another type":     {{nullText, nullText}, {dataflow.Text("y"), nullText}},
+		"one":                      {{dataflow.Text("x"), dataflow.BigInt(1)}},
+		"the same one twice":       {{dataflow.Text("x"), dataflow.BigInt(1)}, {dataflow.Text("x"), dataflow.BigInt(1)}},
+		"no number":                {{dataflow.Text("x"), dataflow.Double(1.5)}, {dataflow.Text("x"), dataflow.Double(1)}},
+		"too few parts":            {{dataflow.Text("x")}, {dataflow.Text("y")}},
+		"too many parts":           {{dataflow.Text("x"), dataflow.BigInt(1), dataflow.BigInt(1)}},
+		"longer than a key may be": {{dataflow.Text(strings.Repeat("x", dataflow.MaxKeyBytes+1)), dataflow.BigInt(1)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			schema := make(dataflow.Schema, len(keys[0]))
+			for i, v := range keys[0] {
+				schema[i].Type = v.Type
+			}
+			columns := batch.NewBatch(schema)
+			for _, k := range keys {
+				for i, v := range k {
+					columns.Cols[i].AppendValue(v)
+				}
+				columns.N++
+			}
+			for _, iso := range []dataflow.Isolation{dataflow.ReadCommitted, dataflow.ReadUncommitted} {
+				o := dataflow.ReadOptions{Isolation: iso}
+				rows, found, _, err := e.BatchGet(t.Context(), pipelineName, "counts", keys, o)
+				got, gotFound, _, gotErr := e.BatchGetColumns(t.Context(), pipelineName, "counts", columns, o)
+				if fmt.Sprint(gotErr) != fmt.Sprint(err) || !slices.Equal(gotFound, found) {
+					t.Fatalf("%s: %v, %v; as rows %v, %v", iso, gotFound, gotErr, found, err)
+				}
+				if err != nil {
+					continue
+				}
+				if got.N != rows.N {
+					t.Fatalf("%s: %d rows; as rows %d", iso, got.N, rows.N)
+				}
+				for i := range rows.N {
+					for c := range rows.Cols {
+						if a, b := got.Cols[c].Value(i), rows.Cols[c].Value(i); !reflect.DeepEqual(a, b) {
+							t.Errorf("%s: row %d has %v; as rows %v", iso, i, a, b)
+						}
+					}
+				}
+			}
+		})
+	}
+	w.unpinned()
+}
+
+// The memory of a batch of look-ups is used again by the next one: no answer may lie in it.
+func TestAnAnswerStaysWhenOthersAreGiven(t *testing.T) {
+	w := newWorld(t, 2)
+	keys := make([]dataflow.Row, 200)
+	for i := range keys {
+		keys[i] = dataflow.Row{dataflow.Text(fmt.Sprint("key ", i)), dataflow.BigInt(int64(i))}
+		w.add(g2(keys[i][0].Str, keys[i][1].Int), int64(1000+i))
+	}
+	w.commit()
+	e := w.engine()
+	first, _, _, err := e.BatchGet(t.Context(), pipelineName, "counts", keys[:100], dataflow.ReadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, _, _, err := e.BatchGet(t.Context(), pipelineName, "counts", keys[100:], dataflow.ReadOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range first.N {
+		if a := first.Cols[1].Value(i).Str; a != keys[i][0].Str {
+			t.Errorf("row %d is now that of %s", i, a)
+		}
+	}
+	w.unpinned()
 }

@@ -69,31 +69,17 @@ func encodeKey(st *plan.Stage, row dataflow.Row) ([]byte, error) {
 	return appendKey(make([]byte, 0, 64), st, row) // most keys fit
 }
 
-// encodeKeys is encodeKey of many keys, in one piece of memory of size bytes.
-func encodeKeys(st *plan.Stage, rows []dataflow.Row) (keys [][]byte, size int, err error) {
-	encoded, ends := make([][]byte, len(rows)), make([]int, len(rows))
-	all := make([]byte, 0, 16*len(rows)) // a BIGINT takes 9
-	for i, row := range rows {
-		if all, err = appendKey(all, st, row); err != nil {
-			return nil, 0, err
-		}
-		ends[i] = len(all)
-	}
-	at := 0
-	for i, end := range ends {
-		encoded[i] = all[at:end:end]
-		at = end
-	}
-	return encoded, len(all), nil
-}
-
 // appendKey is encodeKey into memory of the caller.
 func appendKey(dst []byte, st *plan.Stage, row dataflow.Row) ([]byte, error) {
 	if len(row) != len(st.Key) {
-		return dst, dataflow.Errorf(dataflow.ReasonKeyInvalid, "the key of %s has %s; %d given", st.Name, keyShape(st), len(row)).
-			WithHint("give one value per key column, in order")
+		return dst, errKeyShape(st, len(row))
 	}
 	return appendParts(dst, st, row)
+}
+
+func errKeyShape(st *plan.Stage, given int) error {
+	return dataflow.Errorf(dataflow.ReasonKeyInvalid, "the key of %s has %s; %d given", st.Name, keyShape(st), given).
+		WithHint("give one value per key column, in order")
 }
 
 func encodeParts(st *plan.Stage, row dataflow.Row) ([]byte, error) {
@@ -110,9 +96,13 @@ func appendParts(dst []byte, st *plan.Stage, row dataflow.Row) ([]byte, error) {
 		dst = key.AppendValue(dst, v)
 	}
 	if n := len(dst) - from; n > dataflow.MaxKeyBytes {
-		return dst[:from], dataflow.Errorf(dataflow.ReasonTooLarge, "the key has %d bytes encoded; the limit is %d", n, dataflow.MaxKeyBytes)
+		return dst[:from], errLongKey(n)
 	}
 	return dst, nil
+}
+
+func errLongKey(n int) error {
+	return dataflow.Errorf(dataflow.ReasonTooLarge, "the key has %d bytes encoded; the limit is %d", n, dataflow.MaxKeyBytes)
 }
 
 func keyShape(st *plan.Stage) string {

@@ -3,6 +3,7 @@ package statequery
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/batch"
@@ -39,18 +40,18 @@ func (e *Engine) tooManyKeys(err error) error {
 		WithHint("ask for fewer keys at once").WithMeta("limit", "bytes")
 }
 
-// batchGet looks keys up, which take size bytes, in the order in which there is memory for it.
-func (e *Engine) batchGet(ctx context.Context, p *Pipeline, t *Table, keys [][]byte, size int, open func(p *Pipeline) (*reading, error)) (*batch.Batch, []bool, dataflow.Cut, error) {
-	g, n := e.long, min(int64(len(keys)*grantPerKey), e.cfg.MaxBytes)
-	if len(keys) <= shortKeys {
+// batchGet looks the keys of m up in the order in which there is memory for it.
+func (e *Engine) batchGet(ctx context.Context, p *Pipeline, t *Table, m *lookupMemory, open func(p *Pipeline) (*reading, error)) (*batch.Batch, []bool, dataflow.Cut, error) {
+	g, n := e.long, min(int64(len(m.keys)*grantPerKey), e.cfg.MaxBytes)
+	if len(m.keys) <= shortKeys {
 		g = e.short
 	}
-	taken := int64(size + len(keys)*keyOverhead)
+	taken := int64(len(m.encoded) + len(m.keys)*keyOverhead)
 	if n > e.cfg.MaxBytes/2 || n <= taken { // it would only find out that it needs more
 		g, n = e.long, e.cfg.MaxBytes
 	}
 	for {
-		rows, found, cut, err := e.batchGetWithin(ctx, g, n, taken, p, t, keys, open)
+		rows, found, cut, err := e.batchGetWithin(ctx, g, n, taken, p, t, m, open)
 		if n == e.cfg.MaxBytes || !errors.As(err, new(overGrant)) {
 			return rows, found, cut, e.tooManyKeys(err)
 		}
@@ -62,25 +63,26 @@ func (e *Engine) batchGet(ctx context.Context, p *Pipeline, t *Table, keys [][]b
 }
 
 // batchGetWithin is batchGet with n bytes of a gate's, of which some are taken. The error is overGrant when they are not enough.
-func (e *Engine) batchGetWithin(ctx context.Context, g *gate, n, taken int64, p *Pipeline, t *Table, keys [][]byte, open func(p *Pipeline) (*reading, error)) (*batch.Batch, []bool, dataflow.Cut, error) {
+func (e *Engine) batchGetWithin(ctx context.Context, g *gate, n, taken int64, p *Pipeline, t *Table, m *lookupMemory, open func(p *Pipeline) (*reading, error)) (*batch.Batch, []bool, dataflow.Cut, error) {
 	r, err := e.admit(ctx, g, n, p, open)
 	if err != nil {
 		return nil, nil, dataflow.Cut{}, err
 	}
 	defer g.leave(n)
 	defer r.close()
-	rows, found, err := r.lookUp(ctx, t, keys, n-taken, n < e.cfg.MaxBytes)
+	rows, found, err := r.lookUp(ctx, t, m, n-taken, n < e.cfg.MaxBytes)
 	if err != nil {
 		return nil, nil, dataflow.Cut{}, err
 	}
 	return rows, found, r.describe(), nil
 }
 
-// lookUp returns the visible rows of keys, in their order, and which of the keys have one. The error is overGrant when their
+// lookUp returns the visible rows of the keys of m, in their order, and which of the keys have one. They share no memory with m. The error is overGrant when their
 // state and the rows together take more than most bytes (Q3). In one piece: it is overGrant too when what is computed on the way
 // takes more.
-func (r *reading) lookUp(ctx context.Context, t *Table, keys [][]byte, most int64, inOnePiece bool) (*batch.Batch, []bool, error) {
-	accs, left, err := r.accumulators(ctx, t, keys, most)
+func (r *reading) lookUp(ctx context.Context, t *Table, m *lookupMemory, most int64, inOnePiece bool) (*batch.Batch, []bool, error) {
+	keys := m.keys
+	accs, left, err := r.accumulators(ctx, t, m, keys, most)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -139,26 +141,26 @@ func take(rows *batch.Batch, left *int64, keys int) error {
 	return nil
 }
 
-// accumulators returns what the table holds for keys, nil for none. It asks for the keys of each shard together. left is what
-// is left of most bytes; the error is overGrant when they are not enough.
-func (r *reading) accumulators(ctx context.Context, t *Table, keys [][]byte, most int64) (accs [][]byte, left int64, err error) {
-	accs = make([][]byte, len(keys))
-	hashes, order, ends := r.e.byShard(keys)
-	var l dataflow.Lookups
+// accumulators returns what the table holds for keys, nil for none: in m. It asks for the keys of each shard together. left is
+// what is left of most bytes; the error is overGrant when they are not enough.
+func (r *reading) accumulators(ctx context.Context, t *Table, m *lookupMemory, keys [][]byte, most int64) (accs [][]byte, left int64, err error) {
+	m.byShard(r.e, keys)
+	m.accs = slices.Grow(m.accs[:0], len(keys))[:len(keys)]
+	l := &m.lookups
 	l.Grow(min(len(keys), dataflow.LookupsAtOnce))
 	left = most
 	seen := 0
-	for shard, end := range ends {
+	for shard, end := range m.ends {
 		for seen < end {
 			if ctx.Err() != nil {
 				return nil, 0, deadline(ctx)
 			}
-			part := order[seen:min(end, seen+dataflow.LookupsAtOnce)]
+			part := m.order[seen:min(end, seen+dataflow.LookupsAtOnce)]
 			l.Begin(left)
 			for _, k := range part {
-				l.Add(hashes[k], keys[k])
+				l.Add(m.hashes[k], keys[k])
 			}
-			if err := r.findAll(ctx, t, dataflow.ShardID(shard), &l); err != nil {
+			if err := r.findAll(ctx, t, dataflow.ShardID(shard), l); err != nil {
 				return nil, 0, err
 			}
 			if l.Full() {
@@ -166,34 +168,14 @@ func (r *reading) accumulators(ctx context.Context, t *Table, keys [][]byte, mos
 			}
 			left = l.Room()
 			for i, k := range part {
-				if val, found := l.Value(int32(i)); found {
-					accs[k] = val
-				} else {
-					accs[k] = t.unfed
+				val, found := l.Value(int32(i))
+				if !found {
+					val = t.unfed
 				}
+				m.accs[k] = val
 			}
 			seen += len(part)
 		}
 	}
-	return accs, left, nil
-}
-
-// byShard returns the hashes of keys, the numbers of the keys by their shard, and where the numbers of each shard end.
-func (e *Engine) byShard(keys [][]byte) (hashes []uint64, order []int32, ends []int) {
-	hashes, order, ends = make([]uint64, len(keys)), make([]int32, len(keys)), make([]int, e.cfg.Shards)
-	for i, k := range keys {
-		hashes[i] = dataflow.HashKey(k)
-		ends[e.shardOfHash(hashes[i])]++
-	}
-	at := 0
-	for s, n := range ends {
-		ends[s] = at
-		at += n
-	}
-	for i, h := range hashes {
-		s := e.shardOfHash(h)
-		order[ends[s]] = int32(i)
-		ends[s]++
-	}
-	return hashes, order, ends
+	return m.accs, left, nil
 }

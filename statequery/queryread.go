@@ -103,7 +103,7 @@ func (s *keyRows) Next(most int) (*batch.Batch, error) {
 		n := min(len(s.keys), most, walkRows)
 		var err error
 		r := s.q.r
-		if s.accs, _, err = r.accumulators(s.q.ctx, s.t, s.keys[:n], r.e.cfg.MaxBytes); err != nil {
+		if s.accs, _, err = r.accumulators(s.q.ctx, s.t, new(lookupMemory), s.keys[:n], r.e.cfg.MaxBytes); err != nil {
 			return nil, r.e.tooManyKeys(err)
 		}
 		s.part, s.keys = s.keys[:n], s.keys[n:]

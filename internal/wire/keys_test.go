@@ -50,12 +50,12 @@ func TestKeysInColumnsReadBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := wire.KeysFrom(t.Context(), read, "key_columns")
-	if err != nil || len(got) != len(keys) {
-		t.Fatalf("%d keys, %v", len(got), err)
+	if err != nil || got.N != len(keys) {
+		t.Fatalf("%v, %v", got, err)
 	}
 	for i := range keys {
 		for c, want := range keys[i] {
-			if v := got[i][c]; want.Dec != nil && v.Dec.Cmp(want.Dec) == 0 {
+			if v := got.Cols[c].Value(i); want.Dec != nil && v.Dec.Cmp(want.Dec) == 0 {
 				continue
 			} else if !reflect.DeepEqual(v, want) {
 				t.Errorf("key %d part %d is %+v, not %+v", i, c, v, want)
@@ -128,7 +128,7 @@ func TestPartsOfKeysInColumnsAreBounded(t *testing.T) {
 	m.Columns = m.Columns[:1]
 	m.Rows = 3
 	got, err := wire.KeysFrom(t.Context(), m, "key_columns")
-	if err != nil || len(got) != 3 || !got[2][0].Null {
+	if err != nil || got.N != 3 || !got.Cols[0].IsNull(2) {
 		t.Errorf("a column of NULLs gives %v, %v", got, err)
 	}
 }

@@ -137,55 +137,49 @@ func KeyColumns(keys []dataflow.Row) (m *weirv1.ColumnBatch, ok bool) {
 	}
 	schema := make(dataflow.Schema, len(keys[0]))
 	for i, v := range keys[0] {
-		schema[i] = dataflow.Column{Name: "key" + strconv.Itoa(i), Type: v.Type}
+		schema[i] = dataflow.Column{Name: keyName(i), Type: v.Type}
 	}
 	for _, k := range keys {
 		if len(k) != len(schema) {
 			return nil, false
 		}
-		for i, v := range k {
-			if v.Null || v.Type == dataflow.TypeUnknown || v.Type != schema[i].Type {
+		for i := range k { // not by value: a value is large
+			if v := &k[i]; v.Null || v.Type == dataflow.TypeUnknown || v.Type != schema[i].Type {
 				return nil, false
 			}
 		}
 	}
-	b := batch.NewBatch(schema)
-	for _, k := range keys {
-		for i, v := range k {
-			b.Cols[i].AppendValue(v)
+	b := &batch.Batch{Schema: schema, N: len(keys), Cols: make([]*batch.Vector, len(schema))}
+	for i, c := range schema {
+		v := batch.NewVector(c.Type, len(keys))
+		for _, k := range keys {
+			v.AppendValue(k[i])
 		}
+		b.Cols[i] = v
 	}
-	b.N = len(keys)
 	return EncodeColumns(b, 0, b.N), true
 }
 
 // maxKeyValues bounds the parts of all keys of a request: as many keys as there may be, of ten parts each.
 const maxKeyValues = 10 * dataflow.MaxBatchGetKeys
 
-// KeysFrom is the reverse of KeyColumns. It takes all that DecodeColumns does; a column of NULLs has no type.
-func KeysFrom(ctx context.Context, m *weirv1.ColumnBatch, field string) ([]dataflow.Row, error) {
+// KeysFrom is the reverse of KeyColumns: a column per part of the keys. It takes all that DecodeColumns does; a column of NULLs
+// has no type, and comes as TEXT. The batch shares memory with m, as DecodeColumns has it.
+func KeysFrom(ctx context.Context, m *weirv1.ColumnBatch, field string) (*batch.Batch, error) {
 	if n := uint64(m.GetRows()) * uint64(len(m.GetColumns())); n > maxKeyValues {
 		return nil, tooLarge(field, "keys of %d parts in all are over the limit of %d", n, maxKeyValues)
 	}
 	schema := make(dataflow.Schema, len(m.GetColumns()))
 	named := make([]*weirv1.ColumnData, len(schema))
 	for i, c := range m.GetColumns() {
-		schema[i] = dataflow.Column{Name: "key" + strconv.Itoa(i), Type: typeOf(c)}
+		schema[i] = dataflow.Column{Name: keyName(i), Type: typeOf(c)}
 		named[i] = &weirv1.ColumnData{Name: schema[i].Name, Nulls: c.GetNulls(), Values: c.GetValues()}
 	}
-	b, err := DecodeColumns(ctx, schema, &weirv1.ColumnBatch{Rows: m.GetRows(), Columns: named}, field)
-	if err != nil {
-		return nil, err
-	}
-	rows, values := make([]dataflow.Row, b.N), make(dataflow.Row, b.N*len(schema))
-	for r := range rows {
-		rows[r], values = values[:len(schema):len(schema)], values[len(schema):]
-		for i, c := range b.Cols {
-			rows[r][i] = c.Value(r)
-		}
-	}
-	return rows, nil
+	return DecodeColumns(ctx, schema, &weirv1.ColumnBatch{Rows: m.GetRows(), Columns: named}, field)
 }
+
+// keyName names the column of a part of a key.
+func keyName(part int) string { return "key" + strconv.Itoa(part) }
 
 // typeOf returns the type that a column's values have as they are sent.
 func typeOf(c *weirv1.ColumnData) dataflow.Type {

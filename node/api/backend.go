@@ -163,6 +163,8 @@ type Queries interface {
 	Get(ctx context.Context, pipeline, table string, key dataflow.Row, o dataflow.ReadOptions) (*batch.Batch, dataflow.Cut, error)
 	// BatchGet returns the rows that exist, in the order of keys, and which of the keys have one.
 	BatchGet(ctx context.Context, pipeline, table string, keys []dataflow.Row, o dataflow.ReadOptions) (rows *batch.Batch, found []bool, cut dataflow.Cut, err error)
+	// BatchGetColumns is BatchGet of keys given as columns, one per part of the key.
+	BatchGetColumns(ctx context.Context, pipeline, table string, keys *batch.Batch, o dataflow.ReadOptions) (rows *batch.Batch, found []bool, cut dataflow.Cut, err error)
 	// Scan returns a page of rows in key order, and the token of the next page, "" at the end.
 	Scan(ctx context.Context, pipeline, table string, r dataflow.ScanRange, p dataflow.Page, o dataflow.ReadOptions) (rows *batch.Batch, next string, cut dataflow.Cut, err error)
 	// Query runs a SELECT; the batch's schema is the result's.

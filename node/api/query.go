@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/dataflow/batch"
 	"github.com/weirdb/weir/internal/wire"
 	weirv1 "github.com/weirdb/weir/proto/weir/v1"
 )
@@ -195,18 +196,14 @@ func (s *queryService) BatchGet(ctx context.Context, r *weirv1.BatchGetRequest) 
 	if err != nil {
 		return nil, err
 	}
-	keys, err := batchKeys(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	rows, found, cut, err := s.b.Queries.BatchGet(ctx, r.GetPipeline(), r.GetTable(), keys, o)
+	rows, found, cut, err := s.lookUp(ctx, r, o)
 	if err != nil {
 		return nil, s.failed(err, cut)
 	}
 	if r.GetPacked() {
 		return &weirv1.BatchGetResponse{PackedRows: wire.PackedRowsJSON(rows, found, r.GetNumbers()), Cut: s.names.cut(&cut)}, nil
 	}
-	m := &weirv1.BatchGetResponse{Rows: make([][]byte, len(keys)), Cut: s.names.cut(&cut)}
+	m := &weirv1.BatchGetResponse{Rows: make([][]byte, len(found)), Cut: s.names.cut(&cut)}
 	texts := wire.RowsJSON(rows, r.GetNumbers())
 	for i, ok := range found {
 		if ok {
@@ -216,30 +213,34 @@ func (s *queryService) BatchGet(ctx context.Context, r *weirv1.BatchGetRequest) 
 	return m, nil
 }
 
-// batchKeys returns the keys of a request, however they are given.
-func batchKeys(ctx context.Context, r *weirv1.BatchGetRequest) ([]dataflow.Row, error) {
+// lookUp looks up the keys of a request, however they are given.
+func (s *queryService) lookUp(ctx context.Context, r *weirv1.BatchGetRequest, o dataflow.ReadOptions) (*batch.Batch, []bool, dataflow.Cut, error) {
 	field, n := "keys", len(r.GetKeys())
 	columns := r.GetKeyColumns()
 	if columns != nil {
 		if n > 0 {
-			return nil, invalid("key_columns", "is instead of keys, which are there too")
+			return nil, nil, dataflow.Cut{}, invalid("key_columns", "is instead of keys, which are there too")
 		}
 		field, n = "key_columns", int(columns.GetRows())
 	}
 	if n > dataflow.MaxBatchGetKeys {
-		return nil, wrong(dataflow.ReasonTooLarge, field, "%d keys are over the limit of %d", n, dataflow.MaxBatchGetKeys)
+		return nil, nil, dataflow.Cut{}, wrong(dataflow.ReasonTooLarge, field, "%d keys are over the limit of %d", n, dataflow.MaxBatchGetKeys)
 	}
 	if columns != nil {
-		return wire.KeysFrom(ctx, columns, field)
+		keys, err := wire.KeysFrom(ctx, columns, field)
+		if err != nil {
+			return nil, nil, dataflow.Cut{}, err
+		}
+		return s.b.Queries.BatchGetColumns(ctx, r.GetPipeline(), r.GetTable(), keys, o)
 	}
 	keys := make([]dataflow.Row, n)
 	var err error
 	for i, k := range r.GetKeys() {
 		if keys[i], err = checkKey(field, k); err != nil {
-			return nil, err
+			return nil, nil, dataflow.Cut{}, err
 		}
 	}
-	return keys, nil
+	return s.b.Queries.BatchGet(ctx, r.GetPipeline(), r.GetTable(), keys, o)
 }
 
 // Scan implements weirv1.QueryServiceServer.

@@ -511,6 +511,17 @@ func (f *Fake) BatchGet(_ context.Context, pipeline, table string, keys []datafl
 	return t.Rows.Select(append([]int32{}, rows...)), found, f.cutLocked(pipeline, o), nil
 }
 
+// BatchGetColumns implements api.Queries.
+func (f *Fake) BatchGetColumns(ctx context.Context, pipeline, table string, keys *batch.Batch, o dataflow.ReadOptions) (*batch.Batch, []bool, dataflow.Cut, error) {
+	rows := make([]dataflow.Row, keys.N)
+	for i := range rows {
+		for _, c := range keys.Cols {
+			rows[i] = append(rows[i], c.Value(i))
+		}
+	}
+	return f.BatchGet(ctx, pipeline, table, rows, o)
+}
+
 // Scan implements api.Queries. Its page token is the number of the next row; its bounds are on the first column as text.
 func (f *Fake) Scan(_ context.Context, pipeline, table string, r dataflow.ScanRange, p dataflow.Page, o dataflow.ReadOptions) (*batch.Batch, string, dataflow.Cut, error) {
 	if err := f.enter(); err != nil {
