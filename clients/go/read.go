@@ -163,14 +163,16 @@ func (c *Client) BatchGet(ctx context.Context, table string, keys []dataflow.Row
 	if err != nil {
 		return nil, err
 	}
-	rows := r.GetRows()
+	a := &Answers{Cut: r.GetCut()}
 	if packed := r.GetPackedRows(); packed != nil {
-		if rows, err = unpack(packed); err != nil {
+		a.Rows, err = unpack(packed)
+		if err != nil {
 			return nil, err
 		}
+		return a, nil
 	}
-	a := &Answers{Cut: r.GetCut(), Rows: make([]Row, len(rows))}
-	for i, row := range rows {
+	a.Rows = make([]Row, len(r.GetRows()))
+	for i, row := range r.GetRows() {
 		if len(row) > 0 {
 			a.Rows[i] = row
 		}
@@ -178,14 +180,16 @@ func (c *Client) BatchGet(ctx context.Context, table string, keys []dataflow.Row
 	return a, nil
 }
 
-// unpack takes packed rows apart. They share their memory.
-func unpack(m *weirv1.TextValues) ([][]byte, error) {
-	rows, rest := make([][]byte, len(m.GetLengths())), m.GetData()
+// unpack takes packed rows apart: nil where there is none. They share their memory.
+func unpack(m *weirv1.TextValues) ([]Row, error) {
+	rows, rest := make([]Row, len(m.GetLengths())), m.GetData()
 	for i, n := range m.GetLengths() {
 		if uint64(n) > uint64(len(rest)) {
 			return nil, dataflow.Errorf(dataflow.ReasonInternal, "the server's answer ends in the middle of row %d", i)
 		}
-		rows[i], rest = rest[:n:n], rest[n:]
+		if n > 0 {
+			rows[i], rest = rest[:n:n], rest[n:]
+		}
 	}
 	return rows, nil
 }
