@@ -163,6 +163,26 @@ func BenchmarkViewGetAll(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*together), "ns/key")
 }
 
+// BenchmarkViewOpen opens and releases a view of a cut that another reader holds too, over layers alone and over a store.
+func BenchmarkViewOpen(b *testing.B) {
+	for _, c := range []struct {
+		name   string
+		merged bool
+	}{{"layers=8", false}, {"layers=1+store", true}} {
+		b.Run(c.name, func(b *testing.B) {
+			r, _, _ := benchReplica(b, c.merged)
+			b.ReportAllocs()
+			for b.Loop() {
+				v, err := r.View(uid, 8)
+				if err != nil {
+					b.Fatal(err)
+				}
+				v.Release()
+			}
+		})
+	}
+}
+
 func BenchmarkViewIter(b *testing.B) {
 	for _, c := range []struct {
 		name   string

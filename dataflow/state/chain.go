@@ -41,6 +41,10 @@ type chain struct {
 	verified dataflow.DeltaRef
 	// merging says that a merge into the store is under way.
 	merging bool
+	// shared is a view of the state that somebody holds, for others who want the same; nil = there is none, or it has layers or
+	// a snapshot that are no longer needed. changes counts how often that was so.
+	shared  *View
+	changes uint64
 	// dropped says that the pipeline was dropped; work that is under way on it stops.
 	dropped bool
 }
@@ -403,8 +407,15 @@ func (c *chain) mayJoin(old, next *layer) bool {
 	})
 }
 
+// unshare lets nobody else hold the view that is shared: what it keeps could be freed otherwise.
+func (c *chain) unshare() {
+	c.shared = nil
+	c.changes++
+}
+
 // replace puts one layer in the place of neighbours, if they are still there.
 func (c *chain) replace(old []*layer, with *layer) {
+	c.unshare()
 	i := slices.Index(c.layers, old[0])
 	if i < 0 || i+len(old) > len(c.layers) || !slices.Equal(c.layers[i:i+len(old)], old) {
 		return

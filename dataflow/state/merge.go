@@ -160,6 +160,10 @@ func (r *Replica) merge(ctx context.Context, job *mergeJob) error {
 	if job.base.Ref != c.base.Ref {
 		c.merged(job.base)
 	}
+	for _, other := range r.mu.chains { // their snapshots keep what the merge has replaced
+		other.unshare()
+	}
+	c.unshare() // it may have been dropped
 	return nil
 }
 

@@ -236,7 +236,8 @@ func (r *Replica) SetRetained(pipeline dataflow.PipelineUID, keep []dataflow.Che
 	}
 }
 
-// View returns a published cut; the caller releases it. Errors: NO_COMMITTED_CHECKPOINT (it is not here yet, or the
+// View returns a published cut; the caller releases it. Those who hold the same cut at once share a view: of a store in use a
+// snapshot is a lock and, when it ends, a search for compactions. Errors: NO_COMMITTED_CHECKPOINT (it is not here yet, or the
 // pipeline is not known here), CHECKPOINT_EXPIRED (it is not retained, or was never committed), PIPELINE_NOT_FOUND (it was
 // dropped), CORRUPT, SHUTTING_DOWN.
 func (r *Replica) View(pipeline dataflow.PipelineUID, id dataflow.CheckpointID) (*View, error) {
@@ -246,9 +247,16 @@ func (r *Replica) View(pipeline dataflow.PipelineUID, id dataflow.CheckpointID) 
 		r.mu.Unlock()
 		return nil, err
 	}
+	if v := c.shared; v != nil && v.id == id && v.ref == k.at && v.retain() {
+		r.mu.Unlock()
+		return v, nil
+	}
 	v := &View{r: r, uid: pipeline, id: id, ref: k.at, layers: c.upTo(k.at), base: c.base.Ref}
 	v.refs.Store(1)
-	based := c.based
+	based, state := c.based, c.changes
+	if !based {
+		c.shared = v
+	}
 	r.mu.views++
 	r.using.Add(1)
 	r.mu.Unlock()
@@ -261,10 +269,13 @@ func (r *Replica) View(pipeline dataflow.PipelineUID, id dataflow.CheckpointID) 
 	v.snap = r.store.db.NewSnapshot()
 	r.mu.Lock()
 	_, now, err := r.readableLocked(pipeline, id)
-	r.mu.Unlock()
 	if err == nil && now != k {
 		err = errExpired(pipeline, id)
 	}
+	if err == nil && c.changes == state {
+		c.shared = v
+	}
+	r.mu.Unlock()
 	if err != nil {
 		v.drop()
 		return nil, err
@@ -276,6 +287,9 @@ func (r *Replica) View(pipeline dataflow.PipelineUID, id dataflow.CheckpointID) 
 // does not hear either that it was deleted: deleted says so, and a channel that is closed when its answer may have changed
 // after the call. Await then returns PIPELINE_NOT_FOUND. It may be nil.
 func (r *Replica) Await(ctx context.Context, pipeline dataflow.PipelineUID, id dataflow.CheckpointID, deleted func() (bool, <-chan struct{})) (*View, error) {
+	if v, err := r.View(pipeline, id); err == nil { // as nearly always
+		return v, nil
+	}
 	for {
 		changed := r.Changed()
 		v, err := r.View(pipeline, id)
@@ -331,10 +345,13 @@ func (r *Replica) readableLocked(pipeline dataflow.PipelineUID, id dataflow.Chec
 }
 
 // released takes back a view.
-func (r *Replica) released() {
+func (r *Replica) released(v *View) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mu.views--
+	if c := r.mu.chains[v.uid]; c != nil && c.shared == v {
+		c.shared = nil
+	}
 }
 
 // Newest returns the newest readable cut of a pipeline; ok = there is one.

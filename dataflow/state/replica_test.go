@@ -177,6 +177,50 @@ func TestAViewStaysAsItIsWhileEverythingMovesOn(t *testing.T) {
 	}
 }
 
+// Of those who read at once only the first makes a view, and none keeps alive what a merge has freed.
+func TestThoseWhoHoldACutAtOnceShareItsView(t *testing.T) {
+	r := openTest(t, vfs.NewCrashableMem())
+	defer closeTest(t, r)
+	state := rows{}
+	commit := func(seq dataflow.DeltaSeq) {
+		changes := []change{{0, testKey(int(seq)), fmt.Append(nil, seq)}}
+		state = state.with(changes)
+		if err := r.Publish(commitOf(uid, dataflow.CheckpointID(seq), ref(1, seq), feed(t, r, id(ref(1, seq)), changes))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for seq := range dataflow.DeltaSeq(4) {
+		commit(seq + 1)
+		cut := dataflow.CheckpointID(seq + 1)
+		if seq%2 == 1 { // of a store that holds something, and of one that does not
+			first := mustView(t, r, uid, cut)
+			if _, err := r.Merge(context.Background(), uid, cut); err != nil {
+				t.Fatal(err)
+			}
+			after := mustView(t, r, uid, cut)
+			if after == first {
+				t.Errorf("cut %d: a view is given out that keeps what a merge has freed", cut)
+			}
+			first.Release()
+			after.Release()
+		}
+		first, second := mustView(t, r, uid, cut), mustView(t, r, uid, cut)
+		if first != second {
+			t.Errorf("cut %d: there are two views at once", cut)
+		}
+		first.Release()
+		third := mustView(t, r, uid, cut)
+		if err := checkView(third, state, 1); err != nil || third != second {
+			t.Errorf("cut %d: the view that is still held: %v, %v", cut, third == second, err)
+		}
+		second.Release()
+		third.Release()
+		if n := r.Stats().OpenViews; n != 0 || r.mu.chains[uid].shared != nil {
+			t.Errorf("cut %d: when all are released %d views are left", cut, n)
+		}
+	}
+}
+
 // TestCutsBelowAMergeAreRefusedFromItsStart asks in the middle of an ingest, when the store holds the new base already and
 // the layers are still there: an older cut would be torn.
 func TestCutsBelowAMergeAreRefusedFromItsStart(t *testing.T) {

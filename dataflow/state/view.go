@@ -104,6 +104,19 @@ func (v *View) iter(stage dataflow.StageID, layers []*layer, lo, hi []byte) *Ite
 	return it
 }
 
+// retain is for one more holder, unless the last one has released the view.
+func (v *View) retain() bool {
+	for {
+		n := v.refs.Load()
+		if n <= 0 {
+			return false
+		}
+		if v.refs.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
 // Release ends the use of the view by who got it from the Replica. Call it once.
 func (v *View) Release() {
 	switch n := v.refs.Add(-1); {
@@ -125,7 +138,7 @@ func (v *View) drop() {
 			v.r.cfg.Logger.Error("close a snapshot of the state store", "error", err)
 		}
 	}
-	v.r.released()
+	v.r.released(v)
 }
 
 // Iter is a position in an ordered walk over a View:
