@@ -10,8 +10,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/weirdb/weir/internal/codec"
 	"github.com/weirdb/weir/internal/wire"
 	weirv1 "github.com/weirdb/weir/proto/weir/v1"
 )
@@ -102,6 +104,7 @@ func Open(cfg Config) (*Client, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
+	pool := new(codec.Pool)
 	opts := []grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithNoProxy(), // a database is not reached through a proxy of the web
@@ -110,7 +113,9 @@ func Open(cfg Config) (*Client, error) {
 			Backoff:           backoff.Config{BaseDelay: connectBase, Multiplier: 1.6, Jitter: 0.2, MaxDelay: connectMax},
 			MinConnectTimeout: connectTimeout,
 		}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageBytes), grpc.MaxCallSendMsgSize(wire.MaxJSONBytes+1<<20)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageBytes), grpc.MaxCallSendMsgSize(wire.MaxJSONBytes+1<<20),
+			grpc.ForceCodecV2(codec.New(pool, false))),
+		experimental.WithBufferPool(pool),
 		grpc.WithDisableServiceConfig(),
 	}
 	conn := newNodes(cfg.Addrs, !cfg.NoDiscovery, append(opts, cfg.DialOptions...))

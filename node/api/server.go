@@ -12,11 +12,13 @@ import (
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/experimental"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 
 	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/internal/codec"
 	"github.com/weirdb/weir/internal/wire"
 	weirv1 "github.com/weirdb/weir/proto/weir/v1"
 )
@@ -105,6 +107,8 @@ func New(cfg Config, b Backends) (*Server, error) {
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout}),
 		grpc.WaitForHandlers(true), grpc.NumStreamWorkers(uint32(callWorkers * runtime.GOMAXPROCS(0))),
 	}
+	pool := new(codec.Pool)
+	opts = append(opts, grpc.ForceServerCodecV2(codec.New(pool, true)), experimental.BufferPool(pool))
 	if cfg.Credentials != nil {
 		opts = append(opts, grpc.Creds(cfg.Credentials))
 	}

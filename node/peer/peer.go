@@ -12,10 +12,12 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/peer"
 
 	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/internal/codec"
 	"github.com/weirdb/weir/internal/peernet"
 	peerv1 "github.com/weirdb/weir/proto/weir/peer/v1"
 	"github.com/weirdb/weir/raftlog"
@@ -66,6 +68,7 @@ type Config struct {
 type Peers struct {
 	cfg    Config
 	server *grpc.Server
+	bufs   *codec.Pool // of the calls of both directions
 	serve  sync.WaitGroup
 
 	mu struct {
@@ -86,7 +89,7 @@ func Open(cfg Config) (*Peers, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Peers{cfg: cfg}
+	p := &Peers{cfg: cfg, bufs: new(codec.Pool)}
 	p.mu.conns = make(map[string]*grpc.ClientConn)
 	p.mu.logs = make(map[string]Log)
 	p.server = grpc.NewServer(
@@ -94,7 +97,7 @@ func Open(cfg Config) (*Peers, error) {
 		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connWindow), grpc.ConnectionTimeout(connectTimeout),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout}),
-		grpc.WaitForHandlers(true),
+		grpc.WaitForHandlers(true), grpc.ForceServerCodecV2(codec.New(p.bufs, true)), experimental.BufferPool(p.bufs),
 	)
 	peerv1.RegisterPeerServiceServer(p.server, &service{p: p})
 	if cfg.Register != nil {
@@ -143,7 +146,9 @@ func (p *Peers) Conn(node string) (*grpc.ClientConn, error) {
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: retry, MinConnectTimeout: connectTimeout}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingAfter, Timeout: pingTimeout}),
 		grpc.WithInitialWindowSize(streamWindow), grpc.WithInitialConnWindowSize(connWindow),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(p.cfg.MaxMessageBytes), grpc.MaxCallSendMsgSize(p.cfg.MaxMessageBytes)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(p.cfg.MaxMessageBytes), grpc.MaxCallSendMsgSize(p.cfg.MaxMessageBytes),
+			grpc.ForceCodecV2(codec.New(p.bufs, true))),
+		experimental.WithBufferPool(p.bufs),
 		grpc.WithIdleTimeout(0), // a node that is called once is called again
 		grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(),
 	)
