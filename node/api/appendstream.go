@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -168,9 +169,22 @@ func (c *appendCall) answer(ctx context.Context) error {
 			return err
 		}
 		covered.Advance(f.previous)
-		if err := c.call.Send(&weirv1.AppendStreamResponse{Appended: c.appended(f.stream, shards, covered)}); err != nil {
+		m := &weirv1.AppendStreamResponse{Appended: c.appended(f.stream, shards, covered), Leaders: leaders(shards)}
+		if err := c.call.Send(m); err != nil {
 			return err
 		}
 	}
 	return ctx.Err()
+}
+
+// leaders says which other nodes lead the shards' logs; nothing when none does.
+func leaders(shards []ShardAppended) []string {
+	if !slices.ContainsFunc(shards, func(a ShardAppended) bool { return a.Leader != "" }) {
+		return nil
+	}
+	out := make([]string, len(shards))
+	for i, a := range shards {
+		out[i] = a.Leader
+	}
+	return out
 }

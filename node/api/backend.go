@@ -86,6 +86,8 @@ type ShardAppended struct {
 	Overlap    bool
 	LastSeq    dataflow.Seq
 	AppendTime int64 // µs since 1970
+	// Leader is the node that leads the shard's log, when it is known and another one than this.
+	Leader string
 }
 
 // Pending is an append under way. Wait returns when all shards have answered; ctx bounds the wait, not the append.

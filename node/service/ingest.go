@@ -59,7 +59,8 @@ func (s *Service) Begin(ctx context.Context, a api.Append) (api.Pending, error) 
 			Stream: a.Stream.ID, Rows: encoded[i], Count: part.Rows.N, Digest: digest,
 			Producer: a.Producer, Epoch: a.Epoch, First: part.First, IdempotencyKey: a.IdempotencyKey,
 		}
-		sub, err := s.cfg.Shards[part.Shard].Log.Submit(sa)
+		log := s.cfg.Shards[part.Shard].Log
+		sub, err := log.Submit(sa)
 		if err != nil {
 			// What went to other shards stays: an append is atomic per shard, and its retry is recognised.
 			if p.first == nil {
@@ -67,7 +68,7 @@ func (s *Service) Begin(ctx context.Context, a api.Append) (api.Pending, error) 
 			}
 			continue
 		}
-		p.parts = append(p.parts, pendingPart{shard: part.Shard, rows: part.Rows.N, sub: sub})
+		p.parts = append(p.parts, pendingPart{shard: part.Shard, rows: part.Rows.N, sub: sub, log: log})
 	}
 	return p, nil
 }
@@ -167,6 +168,15 @@ type pendingPart struct {
 	shard dataflow.ShardID
 	rows  int
 	sub   *shard.Pending
+	log   *shard.Log
+}
+
+// leader returns the node that leads the shard's log, if it is another one than this.
+func (p pendingPart) leader() string {
+	if p.log.IsLeader() {
+		return ""
+	}
+	return p.log.Leader()
 }
 
 // Wait returns when all shards have answered. An error of one shard is the append's error; rows that other shards took
@@ -189,7 +199,7 @@ func (p *pending) Wait(ctx context.Context) ([]api.ShardAppended, error) {
 		}
 		out = append(out, api.ShardAppended{
 			Shard: part.shard, First: r.First, Next: r.Next, Rows: part.rows, Duplicate: r.Duplicate,
-			Overlap: r.Overlap, LastSeq: r.LastSeq, AppendTime: r.AppendTime,
+			Overlap: r.Overlap, LastSeq: r.LastSeq, AppendTime: r.AppendTime, Leader: part.leader(),
 		})
 	}
 	if err != nil && !p.repeatable && written {

@@ -452,7 +452,10 @@ func (x *AppendStreamRequest) GetAppend() *AppendRequest {
 type AppendStreamResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The token covers everything acknowledged on this call so far.
-	Appended      *AppendResponse `protobuf:"bytes,1,opt,name=appended,proto3" json:"appended,omitempty"`
+	Appended *AppendResponse `protobuf:"bytes,1,opt,name=appended,proto3" json:"appended,omitempty"`
+	// For each of appended.shards the name of the node that leads its log, where that is another one than the one that answers and
+	// is known; otherwise empty. Rows that are sent to the node that leads their shard are on their way once less.
+	Leaders       []string `protobuf:"bytes,2,rep,name=leaders,proto3" json:"leaders,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -490,6 +493,13 @@ func (*AppendStreamResponse) Descriptor() ([]byte, []int) {
 func (x *AppendStreamResponse) GetAppended() *AppendResponse {
 	if x != nil {
 		return x.Appended
+	}
+	return nil
+}
+
+func (x *AppendStreamResponse) GetLeaders() []string {
+	if x != nil {
+		return x.Leaders
 	}
 	return nil
 }
@@ -1654,9 +1664,10 @@ const file_weir_v1_ingest_proto_rawDesc = "" +
 	"\vappend_time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"appendTime\"E\n" +
 	"\x13AppendStreamRequest\x12.\n" +
-	"\x06append\x18\x01 \x01(\v2\x16.weir.v1.AppendRequestR\x06append\"K\n" +
+	"\x06append\x18\x01 \x01(\v2\x16.weir.v1.AppendRequestR\x06append\"e\n" +
 	"\x14AppendStreamResponse\x123\n" +
-	"\bappended\x18\x01 \x01(\v2\x17.weir.v1.AppendResponseR\bappended\"I\n" +
+	"\bappended\x18\x01 \x01(\v2\x17.weir.v1.AppendResponseR\bappended\x12\x18\n" +
+	"\aleaders\x18\x02 \x03(\tR\aleaders\"I\n" +
 	"\x13OpenProducerRequest\x12\x16\n" +
 	"\x06stream\x18\x01 \x01(\tR\x06stream\x12\x1a\n" +
 	"\bproducer\x18\x02 \x01(\tR\bproducer\"\x9d\x01\n" +
