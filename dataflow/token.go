@@ -86,6 +86,28 @@ func (t Token) String() string {
 	return sealToken(b)
 }
 
+// JoinTokens returns the text of a token that covers what two of one group cover; "" covers nothing. It refuses damage with
+// TOKEN_INVALID and tokens of different groups with TOKEN_FOREIGN.
+func JoinTokens(a, b string) (string, error) {
+	if a == "" || b == "" {
+		return a + b, nil
+	}
+	group, _, err := openToken(tokenRows, "token", a)
+	if err != nil {
+		return "", err
+	}
+	x, err := ParseToken(a, group)
+	if err != nil {
+		return "", err
+	}
+	y, err := ParseToken(b, group)
+	if err != nil {
+		return "", err
+	}
+	x.Positions.Advance(y.Positions)
+	return x.String(), nil
+}
+
 // ParseToken reads a token's text. It refuses damage with TOKEN_INVALID and another group's token with TOKEN_FOREIGN.
 func ParseToken(text string, group GroupID) (Token, error) {
 	g, b, err := openToken(tokenRows, "token", text)

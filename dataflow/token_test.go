@@ -64,3 +64,32 @@ func FuzzParseTokens(f *testing.F) {
 		_, _ = dataflow.ParsePageToken(text, group)
 	})
 }
+
+func TestAJoinedTokenCoversWhatBothCover(t *testing.T) {
+	group := dataflow.GroupID{1}
+	at := func(shard dataflow.ShardID) dataflow.StreamShard {
+		return dataflow.StreamShard{Stream: 3, Shard: shard}
+	}
+	a := dataflow.Token{Group: group, Positions: dataflow.Positions{at(0): 5, at(1): 9}}.String()
+	b := dataflow.Token{Group: group, Positions: dataflow.Positions{at(1): 4, at(2): 7}}.String()
+	got, err := dataflow.JoinTokens(a, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (dataflow.Token{Group: group, Positions: dataflow.Positions{at(0): 5, at(1): 9, at(2): 7}}).String(); got != want {
+		t.Errorf("joined: %s, want %s", got, want)
+	}
+	for _, none := range [][2]string{{a, ""}, {"", a}} {
+		if got, err := dataflow.JoinTokens(none[0], none[1]); err != nil || got != a {
+			t.Errorf("joined with nothing: %s, %v", got, err)
+		}
+	}
+	if _, err := dataflow.JoinTokens(a, dataflow.Token{Group: dataflow.GroupID{2}}.String()); dataflow.ReasonOf(err) != dataflow.ReasonTokenForeign {
+		t.Errorf("of two groups: %v", err)
+	}
+	for _, bad := range [][2]string{{a, "t1"}, {"t1", a}} {
+		if _, err := dataflow.JoinTokens(bad[0], bad[1]); dataflow.ReasonOf(err) != dataflow.ReasonTokenInvalid {
+			t.Errorf("damaged: %v", err)
+		}
+	}
+}

@@ -13,7 +13,7 @@
 //
 // A Client needs one address. It asks the group where its other nodes are (Config.NoDiscovery turns that off), keeps to one
 // node while that answers, and goes to another when it does not, or says that it lags behind: calls that may be made twice,
-// producers and watches go on there.
+// producers and watches go on there. A Producer sends the rows of each shard to the node that leads the shard, where it can.
 //
 // A Client remembers the newest cut that it has seen of each pipeline and never reads an older one (G3), whichever node
 // answers.

@@ -64,6 +64,7 @@ type clientNode struct {
 	conn   *grpc.ClientConn // nil = not used yet
 	failed time.Time        // when it last failed; zero = never
 	kicked time.Time        // when it was last dialled at once
+	tried  time.Time        // when reach last began to connect it
 }
 
 var _ grpc.ClientConnInterface = (*nodes)(nil)
@@ -170,6 +171,36 @@ func (g *nodes) connect(ctx context.Context, n *clientNode, conn *grpc.ClientCon
 			}
 		}
 	}
+}
+
+// reach returns the connection to the node of a name, when one stands and who answers there has said that it is that node of the
+// group. Otherwise it returns nil, and has the node asked in the background: not more often than every avoidFor.
+func (g *nodes) reach(name string) *grpc.ClientConn {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	i := slices.IndexFunc(g.mu.all, func(n *clientNode) bool { return n.name == name })
+	if i < 0 || !g.asks || g.mu.closed {
+		return nil
+	}
+	n := g.mu.all[i]
+	conn, err := g.connLocked(n)
+	if err != nil {
+		return nil
+	}
+	if n.known && conn.GetState() == connectivity.Ready {
+		return conn
+	}
+	if time.Since(n.tried) > avoidFor {
+		n.tried = time.Now()
+		g.work.Go(func() { // under the lock, so that close waits for it
+			ctx, cancel := context.WithTimeout(g.ctx, learnTime)
+			defer cancel()
+			if g.connect(ctx, n, conn) {
+				g.check(ctx, n, conn)
+			}
+		})
+	}
+	return nil
 }
 
 // check asks a node that others have told of whether it is of the group.
@@ -317,6 +348,13 @@ func (g *nodes) takeOverLocked(told []*weirv1.NodeAddress) {
 		_ = n.close() // it was told to leave; its calls are made again elsewhere
 	}
 	g.mu.all = keep
+	for _, m := range told {
+		for _, n := range keep {
+			if n.name == "" && n.addr == m.GetGrpcAddr() {
+				n.name = m.GetNode()
+			}
+		}
+	}
 	for _, m := range told {
 		if !serves(m) || slices.ContainsFunc(keep, func(n *clientNode) bool { return n.addr == m.GetGrpcAddr() || n.name == m.GetNode() }) {
 			continue

@@ -75,11 +75,18 @@ type fakeNet struct {
 
 func (n *fakeNet) run(t *testing.T, addr string, f *fakeNode) *fakeNode {
 	t.Helper()
+	n.serve(t, addr, f, f)
+	return f
+}
+
+// serve is run with another service for rows.
+func (n *fakeNet) serve(t *testing.T, addr string, f *fakeNode, rows weirv1.IngestServiceServer) {
+	t.Helper()
 	lis := bufconn.Listen(1 << 16)
 	f.srv, f.done = grpc.NewServer(grpc.WaitForHandlers(true), pings()), make(chan struct{})
 	weirv1.RegisterClusterServiceServer(f.srv, f)
 	weirv1.RegisterQueryServiceServer(f.srv, f)
-	weirv1.RegisterIngestServiceServer(f.srv, f)
+	weirv1.RegisterIngestServiceServer(f.srv, rows)
 	go func() {
 		defer close(f.done)
 		if err := f.srv.Serve(lis); err != nil {
@@ -89,7 +96,6 @@ func (n *fakeNet) run(t *testing.T, addr string, f *fakeNode) *fakeNode {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.nodes[addr] = lis
-	return f
 }
 
 func (n *fakeNet) stop(addr string, f *fakeNode) {

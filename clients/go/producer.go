@@ -19,7 +19,8 @@ import (
 
 // Producer sends the rows of one stream exactly once (P8): it places them in shards by the documented hash, numbers them
 // per shard, sends them in batches with several under way, and sends them again with the same numbers when a connection
-// breaks or a server restarts, which the log recognises.
+// breaks or a server restarts, which the log recognises. In a group each shard's rows go to the node that leads the shard, where
+// the client can reach that (Config.NoDiscovery).
 //
 // Append, AppendRow and Close are for one goroutine, because the order of the rows is their numbering. Flush, Token and
 // Stats may be called from others.
@@ -38,6 +39,8 @@ type Producer struct {
 		change  chan struct{} // closed when an acknowledgement or err has come
 		trouble error         // why the last try failed; nil when all is well
 		closed  bool
+		spread  bool                 // rows go, or have gone, to several nodes
+		avoided map[string]time.Time // nodes that no rows go to directly, and until when
 	}
 	wake chan struct{} // there may be something to send
 	stop context.CancelFunc
@@ -339,8 +342,8 @@ func validTexts(v *batch.Vector) bool {
 	return true
 }
 
-// retryable reports whether sending again can help.
-func (p *Producer) retryable(err error) bool {
+// retryable reports whether sending again can help, after an error in the call to a node.
+func (p *Producer) retryable(node string, err error) bool {
 	var e *dataflow.Error
 	if !errors.As(err, &e) {
 		return false
@@ -348,7 +351,7 @@ func (p *Producer) retryable(err error) bool {
 	if e.Reason == dataflow.ReasonOutOfOrder {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		return p.mu.w.resumable(e)
+		return p.mu.w.resumable(node, e)
 	}
 	switch e.Reason.Kind() {
 	case dataflow.KindOverloaded, dataflow.KindUnavailable, dataflow.KindUnknown, dataflow.KindDeadline:

@@ -388,20 +388,24 @@ func TestNoMoreThanInFlightAreUnderWay(t *testing.T) {
 	w.add(b, 0, b.N, time.Time{})
 	w.sealAll()
 	const limit = 3
+	next := func() *chunk {
+		c, _ := w.next(limit, time.Time{})
+		return c
+	}
 	for range limit {
-		if w.next(limit) == nil {
+		if next() == nil {
 			t.Fatal("nothing to send")
 		}
 	}
-	if w.next(limit) != nil {
+	if next() != nil {
 		t.Error("a fourth is under way")
 	}
 	c := w.queue[0]
-	again, err := w.acknowledge(&weirv1.AppendResponse{Shards: []*weirv1.ShardAppended{{Shard: uint32(c.shard)}}})
+	again, err := w.acknowledge(anyNode, &weirv1.AppendResponse{Shards: []*weirv1.ShardAppended{{Shard: uint32(c.shard)}}})
 	if again || err != nil {
 		t.Fatal(again, err)
 	}
-	if w.next(limit) == nil || w.next(limit) != nil {
+	if next() == nil || next() != nil {
 		t.Error("an acknowledgement makes room for one")
 	}
 }
@@ -417,11 +421,11 @@ func TestAnswersThatMakeNoSenseAreFinal(t *testing.T) {
 		w := newWindow("p", b.Schema, nil, make([]dataflow.Seq, 1), 1<<20)
 		w.add(b, 0, b.N, time.Time{})
 		w.sealAll()
-		if _, err := w.acknowledge(s); err == nil {
+		if _, err := w.acknowledge(anyNode, s); err == nil {
 			t.Errorf("%s: taken before anything was sent", name)
 		}
-		w.next(1)
-		if _, err := w.acknowledge(s); dataflow.ReasonOf(err) != dataflow.ReasonInternal {
+		w.next(1, time.Time{})
+		if _, err := w.acknowledge(anyNode, s); dataflow.ReasonOf(err) != dataflow.ReasonInternal {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -25,6 +25,8 @@ type chunk struct {
 	given uint64    // number, from 1, of its first row among all rows that the window was given
 	since time.Time // when its first row was appended
 	probe bool      // rows that the log has, sent again to compare them or to learn their place
+	away  bool      // it is under way
+	sent  time.Time // since when
 }
 
 func (c *chunk) last() dataflow.Seq { return c.first + dataflow.Seq(c.rows.N) - 1 }
@@ -40,20 +42,29 @@ type lane struct {
 	skipped      *batch.Batch
 	skippedSeq   dataflow.Seq
 	skippedGiven uint64 // its number among all rows that were given
+
+	to  string // the node that its chunks are to go to; anyNode = the one that the client uses for everything
+	at  string // the node that its chunks under way were sent to: others follow there, so that none overtakes them
+	out int    // how many are under way
 }
 
+// anyNode stands for the node that a client uses for everything: it takes the rows of all shards.
+const anyNode = ""
+
 // window is what a producer has taken and not yet seen acknowledged: rows are placed and numbered, gathered in chunks,
-// sent in order and acknowledged in order. It is pure: no I/O, no clock, no lock.
+// sent in order per shard, and acknowledged in order per node. It is pure: no I/O, no clock, no lock.
 type window struct {
 	schema     dataflow.Schema
 	placer     *key.Placer
 	lanes      []lane
 	chunkBytes int
 
-	queue    []*chunk // sealed, not acknowledged, in the order of sending
-	sent     int      // the first so many of queue are under way
-	bytes    int      // of queue and of the open chunks
-	given    uint64   // rows
+	queue    []*chunk            // sealed, not acknowledged, in the order in which they were sealed
+	ways     map[string][]*chunk // those under way, by node, in the order in which they were sent
+	sent     int                 // how many are under way
+	probes   int                 // how many of these are probes
+	bytes    int                 // of queue and of the open chunks
+	given    uint64              // rows
 	appended uint64
 	dups     uint64
 	skips    uint64
@@ -62,7 +73,7 @@ type window struct {
 // newWindow returns a window for a session of a named producer; partitionBy are the columns of PARTITION BY, last the
 // numbers that each shard's log knows.
 func newWindow(name string, schema dataflow.Schema, partitionBy []int, last []dataflow.Seq, chunkBytes int) *window {
-	w := &window{schema: schema, lanes: make([]lane, len(last)), chunkBytes: chunkBytes}
+	w := &window{schema: schema, lanes: make([]lane, len(last)), chunkBytes: chunkBytes, ways: make(map[string][]*chunk)}
 	w.placer = key.NewPlacer(partitionBy, len(last), key.FirstRun(name))
 	for i := range w.lanes {
 		w.lanes[i] = lane{next: 1, known: last[i]}
@@ -217,21 +228,66 @@ func (w *window) sealAll() {
 	}
 }
 
-// next returns the chunk to send now, at most limit being under way, or nil.
-func (w *window) next(limit int) *chunk {
-	if w.sent >= len(w.queue) || w.sent >= limit {
-		return nil
+// next returns the chunk to send now, at most limit being under way, and the node to send it to; or nil.
+func (w *window) next(limit int, now time.Time) (c *chunk, node string) {
+	if w.sent >= limit {
+		return nil, anyNode
 	}
-	// New rows wait until those that were to be compared have been found equal.
-	if !w.queue[w.sent].probe && slices.ContainsFunc(w.queue[:w.sent], func(c *chunk) bool { return c.probe }) {
-		return nil
+	for _, c := range w.queue {
+		l := &w.lanes[c.shard]
+		switch {
+		case c.away:
+			continue
+		case !c.probe && w.probes > 0:
+			// New rows wait until those that were to be compared have been found equal.
+			return nil, anyNode
+		case l.out > 0 && l.at != l.to:
+			continue // it moves to another node when what is under way has been answered
+		}
+		l.at = l.to
+		l.out++
+		w.sent++
+		if c.probe {
+			w.probes++
+		}
+		c.away, c.sent = true, now
+		w.ways[l.at] = append(w.ways[l.at], c)
+		return c, l.at
 	}
-	w.sent++
-	return w.queue[w.sent-1]
+	return nil, anyNode
 }
 
-// rewind says that the connection has ended: everything that is not acknowledged is sent again, with the same numbers.
-func (w *window) rewind() { w.sent = 0 }
+// rewind says that the connections have ended: everything that is not acknowledged is sent again, with the same numbers.
+func (w *window) rewind() {
+	for _, c := range w.queue {
+		c.away = false
+	}
+	for i := range w.lanes {
+		w.lanes[i].out = 0
+	}
+	w.sent, w.probes = 0, 0
+	clear(w.ways)
+}
+
+// lead says which node the chunks of a shard are to go to from now on.
+func (w *window) lead(at dataflow.ShardID, node string) { w.lanes[at].to = node }
+
+// avoid lets no more chunks go to a node.
+func (w *window) avoid(node string) {
+	for i := range w.lanes {
+		if l := &w.lanes[i]; l.to == node {
+			l.to = anyNode
+		}
+	}
+}
+
+// oldest returns the oldest chunk that is under way to a node, or nil.
+func (w *window) oldest(node string) *chunk {
+	if way := w.ways[node]; len(way) > 0 {
+		return way[0]
+	}
+	return nil
+}
 
 func (w *window) empty() bool {
 	if len(w.queue) > 0 {
@@ -245,13 +301,14 @@ func (w *window) empty() bool {
 	return true
 }
 
-// acknowledge takes the answer to the oldest chunk under way. again = the log knew some of the chunk's rows: they have
-// been cut off it, and everything must be sent again.
-func (w *window) acknowledge(a *weirv1.AppendResponse) (again bool, err error) {
-	if w.sent == 0 {
+// acknowledge takes a node's answer to the oldest chunk that is under way to it. again = the log knew some of the chunk's rows:
+// they have been cut off it, and everything must be sent again.
+func (w *window) acknowledge(node string, a *weirv1.AppendResponse) (again bool, err error) {
+	c := w.oldest(node)
+	if c == nil {
 		return false, dataflow.Errorf(dataflow.ReasonInternal, "the server acknowledged rows that are not under way")
 	}
-	c := w.queue[0]
+	at := slices.Index(w.queue, c)
 	if len(a.GetShards()) != 1 || a.GetShards()[0].GetShard() != uint32(c.shard) {
 		return false, dataflow.Errorf(dataflow.ReasonInternal, "the server acknowledged other shards than shard %d, whose turn it was", c.shard)
 	}
@@ -267,13 +324,24 @@ func (w *window) acknowledge(a *weirv1.AppendResponse) (again bool, err error) {
 			rest.bytes += rest.rows.RowBytes(i)
 		}
 		w.bytes += rest.bytes - c.bytes
-		w.queue[0] = rest
+		w.queue[at] = rest
 		w.dups += uint64(known)
 		return true, nil
 	}
-	w.queue[0] = nil
-	w.queue = w.queue[1:]
+	if at == 0 {
+		w.queue[0] = nil
+		w.queue = w.queue[1:]
+	} else {
+		w.queue = slices.Delete(w.queue, at, at+1)
+	}
+	way := w.ways[node]
+	way[0] = nil
+	w.ways[node] = way[1:]
+	w.lanes[c.shard].out--
 	w.sent--
+	if c.probe {
+		w.probes--
+	}
 	w.bytes -= c.bytes
 	switch {
 	case c.probe:
@@ -285,21 +353,23 @@ func (w *window) acknowledge(a *weirv1.AppendResponse) (again bool, err error) {
 	return false, nil
 }
 
-// reused adds to SEQUENCE_REUSED, which is about the oldest chunk, where its rows are among those that were given: numbers are
-// per shard, and say nothing to who has a file.
-func (w *window) reused(e *dataflow.Error) *dataflow.Error {
-	if e.Reason != dataflow.ReasonSequenceReused || len(w.queue) == 0 {
+// reused adds to SEQUENCE_REUSED, which is a node's answer to the oldest chunk, where its rows are among those that were given:
+// numbers are per shard, and say nothing to who has a file.
+func (w *window) reused(node string, e *dataflow.Error) *dataflow.Error {
+	c := w.oldest(node)
+	if e.Reason != dataflow.ReasonSequenceReused || c == nil {
 		return e
 	}
 	told := *e
-	told.Message = fmt.Sprintf("%s; the first of them is row %d of those given now", e.Message, w.queue[0].given)
+	told.Message = fmt.Sprintf("%s; the first of them is row %d of those given now", e.Message, c.given)
 	return &told
 }
 
-// resumable reports whether an OUT_OF_ORDER answer to the oldest chunk names a row that can still be sent.
-func (w *window) resumable(e *dataflow.Error) bool {
+// resumable reports whether a node's OUT_OF_ORDER answer to the oldest chunk names a row that can still be sent.
+func (w *window) resumable(node string, e *dataflow.Error) bool {
 	wanted, err := strconv.ParseUint(e.Metadata["expected"], 10, 64)
-	return err == nil && len(w.queue) > 0 && dataflow.Seq(wanted) >= w.queue[0].first
+	c := w.oldest(node)
+	return err == nil && c != nil && dataflow.Seq(wanted) >= c.first
 }
 
 // message returns a chunk as a request. The chunk's rows must not change while it is in use; they never do.
