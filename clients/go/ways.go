@@ -239,16 +239,27 @@ func (p *Producer) avoid(node string, err error) {
 
 // nextChunk returns what to send now, and to which node; else nil, and a timer for the oldest rows that wait for company. The timer
 // never fires when none do.
+//
+// Rows that have waited for long enough leave their chunk open until it can be sent: as long as all that may be under way is, more
+// join them, and a server that is slow gets fewer and larger batches instead of a queue of small ones.
 func (p *Producer) nextChunk() (*chunk, string, *time.Timer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now := time.Now()
-	oldest, open := p.mu.w.sealOlder(now.Add(-p.cfg.Linger))
-	if c, node := p.mu.w.next(p.cfg.InFlight, now); c != nil {
-		return c, node, nil
+	now, w := time.Now(), p.mu.w
+	for {
+		if c, node := w.next(p.cfg.InFlight, now); c != nil {
+			return c, node, nil
+		}
+		if w.sent >= p.cfg.InFlight { // an acknowledgement wakes the sender
+			return nil, anyNode, time.NewTimer(time.Hour)
+		}
+		sealed, oldest := w.sealOldest(now.Add(-p.cfg.Linger))
+		switch {
+		case sealed:
+		case oldest.IsZero():
+			return nil, anyNode, time.NewTimer(time.Hour)
+		default:
+			return nil, anyNode, time.NewTimer(oldest.Add(p.cfg.Linger).Sub(now))
+		}
 	}
-	if !open {
-		return nil, anyNode, time.NewTimer(time.Hour)
-	}
-	return nil, anyNode, time.NewTimer(oldest.Add(p.cfg.Linger).Sub(now))
 }

@@ -303,3 +303,33 @@ func TestAShardsRowsMoveToAnotherNodeWhenNoneIsUnderWay(t *testing.T) {
 	w.rewind()
 	step("after that", next(), "to ")
 }
+
+func TestRowsGatherWhileNoMoreMayBeUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := numbered(0, 1000)
+		p := &Producer{cfg: ProducerConfig{InFlight: 1, Linger: time.Millisecond}, wake: make(chan struct{}, 1)}
+		p.mu.w = newWindow("p", b.Schema, []int{0}, make([]dataflow.Seq, 1), 1<<20)
+		p.mu.w.add(b, 0, 10, time.Now())
+		if c, _, linger := p.nextChunk(); c != nil || !linger.Stop() {
+			t.Fatal("the rows do not wait for company")
+		}
+		time.Sleep(time.Millisecond)
+		c, _, _ := p.nextChunk()
+		if c == nil || c.rows.N != 10 {
+			t.Fatalf("after the linger: %+v", c)
+		}
+		for at := 10; at < b.N; at += 10 { // 99 times the linger
+			p.mu.w.add(b, at, at+10, time.Now())
+			time.Sleep(time.Millisecond)
+			if c, _, linger := p.nextChunk(); c != nil || !linger.Stop() {
+				t.Fatal("a second batch is under way")
+			}
+		}
+		if _, err := p.mu.w.acknowledge(anyNode, &weirv1.AppendResponse{Shards: []*weirv1.ShardAppended{{}}}); err != nil {
+			t.Fatal(err)
+		}
+		if c, _, _ = p.nextChunk(); c == nil || c.rows.N != 990 {
+			t.Errorf("the rows that have gathered do not go together: %+v", c)
+		}
+	})
+}

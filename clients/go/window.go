@@ -191,9 +191,10 @@ func (s size) batch(schema dataflow.Schema) *batch.Batch {
 	return b
 }
 
-// sealOlder seals the chunks whose first row came at or before t, and returns when the oldest open one began; false when
-// none is open.
-func (w *window) sealOlder(t time.Time) (oldest time.Time, open bool) {
+// sealOldest seals the chunk that is open for longest, if its first row came at or before t, and otherwise returns when that was;
+// the zero time when none is open.
+func (w *window) sealOldest(t time.Time) (sealed bool, oldest time.Time) {
+	first := -1
 	for at := range w.lanes {
 		c := w.lanes[at].open
 		if c == nil {
@@ -203,14 +204,15 @@ func (w *window) sealOlder(t time.Time) (oldest time.Time, open bool) {
 		if c.probe {
 			since = since.Add(compareLinger)
 		}
-		switch {
-		case !since.After(t):
-			w.seal(dataflow.ShardID(at))
-		case !open || since.Before(oldest):
-			oldest, open = since, true
+		if first < 0 || since.Before(oldest) {
+			first, oldest = at, since
 		}
 	}
-	return oldest, open
+	if first < 0 || oldest.After(t) {
+		return false, oldest
+	}
+	w.seal(dataflow.ShardID(first))
+	return true, oldest
 }
 
 // sealAll seals every open chunk. A shard of which all rows were known gets its last row sent again: the answer says
