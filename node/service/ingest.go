@@ -48,7 +48,13 @@ func (s *Service) Begin(ctx context.Context, a api.Append) (api.Pending, error) 
 	p := &pending{answered: s.appending(ctx), repeatable: a.Producer != "" || a.IdempotencyKey != ""}
 	encoded := make([][]byte, len(parts))
 	for i, part := range parts {
-		encoded[i] = batch.Encode(nil, part.Rows)
+		buf, _ := s.bufs.Get().(*[]byte)
+		if buf == nil {
+			buf = new([]byte)
+		}
+		*buf = batch.Encode((*buf)[:0], part.Rows)
+		encoded[i] = *buf
+		defer s.bufs.Put(buf) // the log copies
 	}
 	var digest uint64 // 0 = of each part by itself: a producer may cut its rows in another way when it sends them again
 	if a.IdempotencyKey != "" {

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,6 +24,7 @@ type Service struct {
 	cfg Config
 	// spread counts the keyless appends, so that they take the shards in turn.
 	spread atomic.Uint64
+	bufs   sync.Pool // of *[]byte: rows being encoded
 }
 
 // Config names the parts of the node that the services stand on.
