@@ -45,6 +45,8 @@ type chain struct {
 	// a snapshot that are no longer needed. changes counts how often that was so.
 	shared  *View
 	changes uint64
+	// busy says that the processor has better to do than to merge layers: they wait until there are busyLayers.
+	busy bool
 	// dropped says that the pipeline was dropped; work that is under way on it stops.
 	dropped bool
 }
@@ -370,12 +372,18 @@ const (
 	// each key once: when the same keys change in each checkpoint, merging at each would write all of them each time.
 	foldLayers = 4
 	foldSmall  = 64 << 10
+	// busyLayers is how many layers there may be while a pipeline is busy. A look-up asks the filter of each of them, some twenty
+	// nanoseconds; the deltas of half a minute, which a restart finds, are as many as checkpoints fit into that.
+	busyLayers = 64
 )
 
 // pickFold returns neighbouring layers to merge, oldest first, or nil. They may be merged when no cut, and no commit still to
 // be published, needs a position between them (P6). A merge into the store may end there meanwhile: then the new layer repeats
 // what the store holds, which changes nothing (S1).
 func (c *chain) pickFold() []*layer {
+	if c.busy && len(c.layers) < busyLayers {
+		return nil
+	}
 	for to := len(c.layers); to > 1; {
 		if c.layers[to-1].last.Compare(c.verified) > 0 {
 			to--

@@ -83,12 +83,31 @@ func (t *Table) BeginFill() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.mu.incomplete, t.slots.keepAbsent, t.mu.gone.unknown = true, true, true
+	if t.mu.warming == nil {
+		t.mu.warming = make(chan struct{})
+	}
+}
+
+// Warming returns a channel that is closed when no more entries are filled in, and nil when none are: who waits for it finds
+// fewer keys to look up, or none.
+func (t *Table) Warming() <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.mu.warming
+}
+
+func (t *Table) endWarmingLocked() {
+	if t.mu.warming != nil {
+		close(t.mu.warming)
+		t.mu.warming = nil
+	}
 }
 
 // stopFillLocked ends a fill before all is there.
 func (t *Table) stopFillLocked() {
 	if t.slots.keepAbsent {
 		t.slots.keepAbsent, t.mu.incomplete = false, true
+		t.endWarmingLocked()
 	}
 }
 
@@ -112,6 +131,7 @@ func (t *Table) EndFill(all bool) {
 		t.endPartialsLocked()
 	}
 	t.slots.keepAbsent = false
+	t.endWarmingLocked()
 }
 
 // Missing appends to dst the numbers of those of the keys whose value must be looked up in the base before they change: those

@@ -8,8 +8,14 @@ import (
 	"github.com/weirdb/weir/dataflow"
 )
 
-// fillBatch is how many entries are filled in under one hold of a table's lock: a tenth of a millisecond's work.
-const fillBatch = 512
+const (
+	// fillBatch is how many entries are filled in under one hold of a table's lock: a tenth of a millisecond's work.
+	fillBatch = 512
+	// fillTurn is how many batches are filled in before the processor is given to others, whatever waits for it: a millisecond
+	// or two. Why not less: what gives its processor away has it back when all others, which the tasks of a pipeline that is
+	// late are many of, have had a turn; filling then hardly goes on, and rows cost look-ups for as long. Why not more: reads wait.
+	fillTurn = 16
+)
 
 // FillFrom fills the table with up to limit entries of a stage in a cut, 0 = all, and says how many there were. The table is to
 // be filled on, from the beginning, when more is true. Else the fill has ended: all of the cut is in the table or, of what memory
@@ -17,6 +23,7 @@ const fillBatch = 512
 func (t *Table) FillFrom(ctx context.Context, v *View, stage dataflow.StageID, limit int) (n int, more bool, err error) {
 	var b fillEntries
 	all, passing := true, false // passing by what there is no memory for
+	batches := 0
 	some := func() (goOn bool) {
 		if !passing {
 			passing = !t.fillSome(&b)
@@ -32,8 +39,10 @@ func (t *Table) FillFrom(ctx context.Context, v *View, stage dataflow.StageID, l
 		if b.add(key, val); len(b.ends) < fillBatch {
 			return true
 		}
-		all = some()      // if there is no more, the last batch says so below
-		runtime.Gosched() // reads are answered meanwhile
+		all = some() // if there is no more, the last batch says so below
+		if batches++; batches%fillTurn == 0 {
+			runtime.Gosched() // reads are answered meanwhile
+		}
 		return all
 	})
 	if !passing && len(b.ends) > 0 {
@@ -88,6 +97,9 @@ func (t *Table) fillSome(b *fillEntries) (goOn bool) {
 	}
 	b.reset()
 	t.mu.exhausted = false // a clean entry can be evicted
-	t.countLocked()
-	return !t.budget.Exceeded()
+	if t.countLocked(); t.budget.Exceeded() {
+		t.endWarmingLocked()
+		return false
+	}
+	return true
 }

@@ -88,6 +88,13 @@ func (t *Table) endPartialsLocked() {
 	t.mu.partials, t.mu.frozenPartials = 0, 0
 }
 
+// FrozenPartials returns how many keys Resolve has to see to before all that is frozen can be gathered.
+func (t *Table) FrozenPartials() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.mu.frozenPartials
+}
+
 func (t *Table) frozenPartialsLocked(dst []int32, hashes []uint64, key func(i int) []byte) []int32 {
 	if t.mu.frozenPartials == 0 {
 		return dst

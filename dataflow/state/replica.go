@@ -236,6 +236,17 @@ func (r *Replica) SetRetained(pipeline dataflow.PipelineUID, keep []dataflow.Che
 	}
 }
 
+// SetBusy says whether a pipeline has better to do than to let its layers be merged in memory, as when its tables are being
+// filled: they are left alone then while they are not too many.
+func (r *Replica) SetBusy(pipeline dataflow.PipelineUID, busy bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c := r.mu.chains[pipeline]; c != nil && c.busy != busy {
+		c.busy = busy
+		r.refreshLocked(c)
+	}
+}
+
 // View returns a published cut; the caller releases it. Those who hold the same cut at once share a view: of a store in use a
 // snapshot is a lock and, when it ends, a search for compactions. Errors: NO_COMMITTED_CHECKPOINT (it is not here yet, or the
 // pipeline is not known here), CHECKPOINT_EXPIRED (it is not retained, or was never committed), PIPELINE_NOT_FOUND (it was

@@ -61,6 +61,7 @@ type Table struct {
 		committed  dataflow.CheckpointID // the newest cut that can be read
 		incomplete bool                  // there are keys that are not in the table
 		gone       gone                  // which these may be
+		warming    chan struct{}         // closed when no more is filled in; nil when nothing is being filled in
 		hand       int                   // the next part to evict from
 		turn       uint                  // counts the rounds of hand: each evicts other slots than the one before
 		exhausted  bool                  // nothing can be evicted until a cut has been committed
@@ -87,6 +88,10 @@ func NewTable(shape Shape, budget *Budget) *Table {
 func (t *Table) Close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.closeLocked()
+}
+
+func (t *Table) closeLocked() {
 	for i := range t.mu.parts {
 		t.mu.parts[i].mem.free()
 		t.mu.parts[i] = subtable{}
@@ -97,6 +102,7 @@ func (t *Table) Close() {
 	t.mu.frozen, t.mu.pending, t.mu.keys, t.mu.changed, t.mu.closed = nil, nil, 0, 0, true
 	t.mu.partials, t.mu.frozenPartials, t.mu.resolving = 0, 0, 0
 	t.mu.gone.giveUp(t.budget)
+	t.endWarmingLocked()
 	t.countLocked()
 }
 

@@ -57,13 +57,17 @@ func (v *View) Get(stage dataflow.StageID, key, dst []byte) ([]byte, bool, error
 	return dst, true, corrupt(closer.Close())
 }
 
-// Each passes the entries of a stage to fn without sorting anything: first what the layers say, each key once and in the order of
-// a table's slots, then what the store has, also of those keys. So of a key that comes twice the first entry counts; a nil value
-// says that the key is not there. It ends when fn returns false. What is passed to fn is good until it returns. Errors: CORRUPT,
-// SHUTTING_DOWN.
+// Each passes the entries of a stage to fn without sorting or merging anything: what the layers say, the newest first and each
+// in the order of a table's slots, then what the store has. So of a key that comes several times the first entry counts; a nil
+// value says that the key is not there. It ends when fn returns false. What is passed to fn is good until it returns. Errors:
+// CORRUPT, SHUTTING_DOWN.
 func (v *View) Each(stage dataflow.StageID, fn func(key, val []byte) bool) error {
-	if !mergeRuns(runsOf(v.layers, stage), func(_ uint32, _ []byte, e rawEntry) bool { return fn(e.key, e.val) }) {
-		return nil
+	for _, r := range runsOf(v.layers, stage) {
+		for _, it := range r.order.items {
+			if e := r.entry(it.place()); !fn(e.key, e.val) {
+				return nil
+			}
+		}
 	}
 	it := v.iter(stage, nil, nil, nil)
 	for it.Next() {
