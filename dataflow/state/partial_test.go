@@ -37,6 +37,7 @@ type partialModel struct {
 	passing bool              // memory was short: the table remembers only which keys there are
 
 	resolved, filled, rows, asked int // how often a partial was met on each of its ways
+	succeeded                     int // how often an incarnation has taken the table of the one before
 }
 
 type partialSet struct {
@@ -75,7 +76,12 @@ func newPartialModel(t *testing.T, shape Shape, seed uint64) *partialModel {
 		t.Fatal(err)
 	}
 	m.begin()
-	t.Cleanup(func() { m.end() })
+	t.Cleanup(func() {
+		m.end()
+		if m.table.Close(); m.budget.Used() != 0 {
+			t.Errorf("closed tables take %d bytes", m.budget.Used())
+		}
+	})
 	return m
 }
 
@@ -89,12 +95,21 @@ func (m *partialModel) begin() {
 	if m.shape.ValBytes == 0 {
 		limit = 128 << 10
 	}
-	m.seq, m.budget = 0, NewBudget(limit)
-	m.table = NewTable(m.shape, m.budget)
-	m.table.BeginAsPartials(mergeOf(m.shape))
-	m.table.Committed(m.base)
+	m.seq, m.now, m.sets, m.ready, m.fill, m.passing = 0, maps.Clone(m.cut), nil, nil, nil, false
+	if m.table != nil {
+		if next := m.table.Succeed(m.base, m.rng.IntN(2) == 0); next != nil {
+			if m.table, m.succeeded = next, m.succeeded+1; next.Filled() {
+				return
+			}
+		}
+	}
+	if m.table == nil || m.table.mu.closed {
+		m.budget = NewBudget(limit)
+		m.table = NewTable(m.shape, m.budget)
+		m.table.BeginAsPartials(mergeOf(m.shape))
+		m.table.Committed(m.base)
+	}
 	m.table.BeginFill()
-	m.now, m.sets, m.ready, m.fill, m.passing = maps.Clone(m.cut), nil, nil, nil, false
 	v := mustView(m.t, m.r, partialPipeline, m.base)
 	defer v.Release()
 	if err := v.Each(partialStage, func(key, val []byte) bool {
@@ -112,7 +127,7 @@ func (m *partialModel) end() {
 	if err := m.table.EndResolve(); err != nil {
 		m.t.Fatal(err)
 	}
-	m.table.Close()
+	m.table.EndFill(false)
 }
 
 func (m *partialModel) view(cut dataflow.CheckpointID) (*View, error) {
@@ -372,13 +387,16 @@ func TestPartialsGiveTheSumsThatLookUpsGive(t *testing.T) {
 						if op%4 == 0 {
 							m.check()
 						}
-					default: // a crash of the dataflow
+					default: // the dataflow begins anew, here or where its tables are not
 						m.end()
+						if m.rng.IntN(2) == 0 {
+							m.table.Close()
+						}
 						m.begin()
 					}
 				}
-				if m.resolved == 0 || m.filled == 0 || m.rows == 0 || m.asked == 0 {
-					t.Errorf("partials made whole at freezes: %d, by fills: %d, for rows: %d, for reads: %d", m.resolved, m.filled, m.rows, m.asked)
+				if m.resolved == 0 || m.filled == 0 || m.rows == 0 || m.asked == 0 || m.succeeded == 0 {
+					t.Errorf("partials made whole at freezes: %d, by fills: %d, for rows: %d, for reads: %d; tables taken over: %d", m.resolved, m.filled, m.rows, m.asked, m.succeeded)
 				}
 			})
 		}
