@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/agg"
@@ -39,6 +40,8 @@ type keyed struct {
 type freeze struct {
 	id     dataflow.CheckpointID
 	frozen *state.Frozen
+	// patience ends the wait for the filling of a table whose keys may be partials; nil = it does not wait.
+	patience <-chan time.Time
 }
 
 // gatherRows is how many frozen entries are handed to the writer between two batches: few enough not to delay the next
@@ -68,8 +71,9 @@ func (k *keyed) loop(ctx context.Context) (err error) {
 		return err
 	}
 	for {
+		warming, patience := k.patience()
 		// With frozen entries left to hand over, take a message if there is one, and hand over a part either way.
-		if len(k.freezes) > 0 {
+		if len(k.freezes) > 0 && warming == nil {
 			select {
 			case env := <-k.inbox.C():
 				if err := k.receive(ctx, env); err != nil {
@@ -91,10 +95,22 @@ func (k *keyed) loop(ctx context.Context) (err error) {
 			}
 		case <-k.table.Wanted(): // what is committed can go, and other tables may need it more
 			k.table.Relieve()
+		case <-warming:
+		case <-patience:
+			k.freezes[0].patience = nil
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
+}
+
+// patience returns what the oldest freeze waits for, nil when it is to be handed over now: the end of the table's filling, which
+// makes its partials whole for a fraction of what looking each of them up costs, or the time up to when that is waited for.
+func (k *keyed) patience() (warming <-chan struct{}, over <-chan time.Time) {
+	if len(k.freezes) == 0 || k.freezes[0].patience == nil || k.table.FrozenPartials() == 0 {
+		return nil, nil
+	}
+	return k.table.Warming(), k.freezes[0].patience
 }
 
 // createOnlyRow makes the row of an aggregate without GROUP BY: it is there before any input is.
@@ -158,7 +174,11 @@ func (k *keyed) receive(ctx context.Context, env exchange.Envelope) error {
 
 // snapshot freezes the table for attempt n and passes the barrier on. Handing the frozen entries over is gather's.
 func (k *keyed) snapshot(ctx context.Context, n dataflow.CheckpointID) error {
-	k.freezes = append(k.freezes, freeze{id: n, frozen: k.table.Freeze(n)})
+	f := freeze{id: n, frozen: k.table.Freeze(n)}
+	if k.run.cfg.FillPatience > 0 && k.table.FrozenPartials() > 0 && k.table.Warming() != nil {
+		f.patience = time.After(k.run.cfg.FillPatience)
+	}
+	k.freezes = append(k.freezes, f)
 	k.run.barrier.passed(n)
 	return k.broadcast(ctx, exchange.Message{Kind: exchange.KindBarrier, Barrier: n})
 }

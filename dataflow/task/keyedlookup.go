@@ -24,8 +24,13 @@ func (k *keyed) lookUp(hashes []uint64, key func(i int) []byte) (n int, err erro
 		return len(hashes), nil
 	}
 	if k.table.HasPartials() { // a few, of those that are frozen
+		view, err := k.base()
+		if err != nil {
+			return 0, k.lookUpFailure(err)
+		}
+		defer view.Release()
 		for _, row := range k.looked.rows {
-			if err := k.resolve(hashes[row], key(int(row))); err != nil {
+			if err := k.resolveIn(view, hashes[row], key(int(row))); err != nil {
 				return 0, err
 			}
 		}
@@ -73,6 +78,11 @@ func (k *keyed) resolve(hash uint64, key []byte) error {
 		return k.lookUpFailure(err)
 	}
 	defer view.Release()
+	return k.resolveIn(view, hash, key)
+}
+
+// resolveIn is resolve with the cut opened.
+func (k *keyed) resolveIn(view *state.View, hash uint64, key []byte) error {
 	val, found, err := view.Get(k.stage.ID, key, k.looked.arena[:0])
 	if err != nil {
 		return k.lookUpFailure(err)

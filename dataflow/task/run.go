@@ -71,6 +71,9 @@ type Config struct {
 	// View opens a committed cut of a local shard, to look up keys that a table does not hold. It is not called while all
 	// tables are complete.
 	View func(shard dataflow.ShardID, cut dataflow.CheckpointID) (*state.View, error)
+	// FillPatience is how long the part of a checkpoint that partials are in waits for the end of the filling of its table, which
+	// makes them whole for less than looking them up costs; 0 = not at all.
+	FillPatience time.Duration
 	// Memory is the budget that the tables share; nil = they have none. Sources wait while it is pressed.
 	Memory *state.Budget
 	// Rows returns the row log of a local shard.
