@@ -206,9 +206,14 @@ func (r *Running) Processed(ctx context.Context, want dataflow.Positions) (dataf
 
 // stop ends the run and waits for it.
 func (r *Running) stop() {
+	r.halt()
+	r.closeTables()
+}
+
+// halt is stop, but leaves the tables to who may use them on.
+func (r *Running) halt() {
 	r.Run.Stop()
 	r.watch.Wait()
 	r.covered.stop()
 	r.stopFilling()
-	r.closeTables()
 }

@@ -1,10 +1,12 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,12 +19,15 @@ import (
 
 const (
 	// fillFirst is how many entries of a table are filled in before its tasks start. Small tables are whole then. The others
-	// are filled on all processors, for headStart before the tasks start and then beside them; what is not there yet they look up.
+	// are filled on all processors beside the tasks; keys that are not there yet begin as partials, or are looked up.
 	fillFirst = 4096
-	// headStart is how long the tasks wait for the filling at most: tables are whole sooner when nothing else wants the
-	// processors, and until then each row costs a look-up, unless its key can begin as a partial. Not more: whoever waits for
-	// new rows would notice.
+	// headStart is how long the tasks wait at most for the filling of tables whose keys cannot begin as partials: they are whole
+	// sooner when nothing else wants the processors, and until then each row costs a look-up. Not more: whoever waits for new
+	// rows would notice.
 	headStart = 2 * time.Second
+	// fillPatience is how long a checkpoint waits for the filling of tables whose keys begin as partials. Why not less: ten
+	// million keys are filled in in three to five seconds. Why not more: nothing is committed meanwhile.
+	fillPatience = 5 * time.Second
 )
 
 // filling is a table that is being filled from its shard's base.
@@ -31,6 +36,8 @@ type filling struct {
 	stage dataflow.StageID
 	shard dataflow.ShardID
 	view  *state.View
+	// warming is closed when the filling ends.
+	warming <-chan struct{}
 }
 
 // fill is state.Table.FillFrom.
@@ -43,7 +50,6 @@ type fillers struct {
 	cancel  context.CancelFunc
 	done    sync.WaitGroup
 	working atomic.Bool
-	filled  chan struct{} // closed when working ends; nil when there was nothing to do
 }
 
 // load fences older incarnations in every shard's log, waits until the base can be read there, and fills small tables and the
@@ -61,6 +67,10 @@ func (w *Worker) load(ctx context.Context, uid dataflow.PipelineUID, inc dataflo
 				view, err := s.Replica.Await(ctx, uid, base.ID, w.deleted(uid))
 				if err != nil {
 					return fmt.Errorf("open the base %d on shard %d: %w", base.ID, s.ID, err)
+				}
+				if _, kept := run.kept[tableRef{stage.ID, s.ID}]; kept {
+					view.Release()
+					continue
 				}
 				f := &filling{table: run.Table(stage.ID, s.ID), stage: stage.ID, shard: s.ID, view: view}
 				f.table.Committed(base.ID)
@@ -83,6 +93,7 @@ func (w *Worker) load(ctx context.Context, uid dataflow.PipelineUID, inc dataflo
 					return fmt.Errorf("load stage %d on shard %d: %w", stage.ID, s.ID, err)
 				}
 				f.table.Reserve(stored)
+				f.warming = f.table.Warming()
 				mu.Lock()
 				large = append(large, f)
 				mu.Unlock()
@@ -104,12 +115,11 @@ func (r *Running) fillOn(large []*filling, logger *slog.Logger) {
 	if len(large) == 0 {
 		return
 	}
+	slices.SortStableFunc(large, func(a, b *filling) int { return cmp.Compare(a.rank(), b.rank()) })
 	ctx, cancel := context.WithCancel(context.Background())
 	r.fillers.cancel = cancel
 	r.fillers.working.Store(true)
-	r.fillers.filled = make(chan struct{})
 	r.fillers.done.Go(func() {
-		defer close(r.fillers.filled)
 		defer cancel()
 		defer r.fillers.working.Store(false)
 		began := time.Now()
@@ -136,18 +146,29 @@ func (r *Running) fillOn(large []*filling, logger *slog.Logger) {
 	})
 }
 
-// awaitFilling waits until the tables are filled, for headStart at most. The error is ctx's.
-func (r *Running) awaitFilling(ctx context.Context) error {
-	if r.fillers.filled == nil {
-		return nil
+// rank says which tables are filled first: those whose tasks wait for it.
+func (f *filling) rank() int {
+	if f.table.HasPartials() {
+		return 1
 	}
+	return 0
+}
+
+// awaitFilling waits until the tables are filled whose keys cannot begin as partials, for headStart at most. The error is ctx's.
+func awaitFilling(ctx context.Context, large []*filling) error {
 	timer := time.NewTimer(headStart)
 	defer timer.Stop()
-	select {
-	case <-r.fillers.filled:
-	case <-timer.C:
-	case <-ctx.Done():
-		return ctx.Err()
+	for _, f := range large {
+		if f.table.HasPartials() || f.warming == nil {
+			continue
+		}
+		select {
+		case <-f.warming:
+		case <-timer.C:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 	return nil
 }

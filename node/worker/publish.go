@@ -154,6 +154,10 @@ func (p *publisher) publish(pl *meta.Pipeline) error {
 		keep[i] = c.ID
 	}
 	for _, s := range p.cfg.Shards {
+		if !known && set.count > 0 {
+			// After a start there are layers to merge, and tables to be filled. Whether it is busy the merge loop sees soon.
+			s.Replica.SetBusy(pl.UID, true)
+		}
 		for _, c := range pl.Cuts {
 			if known && c.ID <= last.newest {
 				continue
@@ -245,6 +249,7 @@ func (p *publisher) mergeLoop(ctx context.Context) error {
 				}
 				f := foldable{Foldable: s.Replica.Foldable(ps.Pipeline, pl.Floor().ID), store: stats.DiskBytes,
 					busy: p.busy != nil && p.busy(ps.Pipeline), short: p.cfg.Memory.LayersExceeded()}
+				s.Replica.SetBusy(ps.Pipeline, f.busy && !f.short)
 				if err := p.mergeIfDue(ctx, s, pl, f); err != nil {
 					return err
 				}

@@ -19,7 +19,9 @@ type Running struct {
 	view        func(dataflow.ShardID, dataflow.CheckpointID) (*state.View, error)
 	onError     dataflow.OnError // what the tasks were started with
 	covered     *Coverage
-	led         []*Shard // whose tasks run here
+	led         []*Shard              // whose tasks run here
+	kept        map[tableRef]struct{} // the tables that its predecessor had, and that are not to be filled
+	spoiled     atomic.Bool           // a successor cannot use its tables: a task panicked, or met damage
 	fillers     fillers
 	watch       sync.WaitGroup                             // ends with Run
 	injecting   sync.Mutex                                 // held while a barrier is put in
@@ -49,8 +51,11 @@ func (r *Running) committed(shard dataflow.ShardID, c *dataflow.CheckpointCommit
 	}
 }
 
-// closeTables gives the memory of the tables back. No task uses them any more; readers are told that they are gone.
+// closeTables gives the memory of the tables back. No task uses them any more; readers are told that they are gone. r may be nil.
 func (r *Running) closeTables() {
+	if r == nil {
+		return
+	}
 	for _, t := range r.tables {
 		t.Close()
 	}

@@ -35,12 +35,14 @@ func (w *Worker) Start(ctx context.Context, uid dataflow.PipelineUID, inc datafl
 	if p == nil || p.Incarnation != inc || !w.begin(uid, inc, step) {
 		return Stale(uid, inc)
 	}
-	w.Stop(uid, inc-1)
+	old := w.predecessor(uid, inc)
+	defer old.closeTables() // those that this incarnation does not take
 	prog, err := w.cfg.Catalog.Program(st, p)
 	if err != nil {
 		return err
 	}
-	run := &Running{Incarnation: inc, Plan: prog.Plan, onError: p.Options.OnError, tables: make(map[tableRef]*state.Table), end: w.End,
+	run := &Running{Incarnation: inc, Plan: prog.Plan, onError: p.Options.OnError, end: w.End,
+		tables: make(map[tableRef]*state.Table), kept: make(map[tableRef]struct{}),
 		view: func(shard dataflow.ShardID, cut dataflow.CheckpointID) (*state.View, error) {
 			return w.cfg.Shards[shard].Replica.View(uid, cut)
 		}}
@@ -48,11 +50,18 @@ func (w *Worker) Start(ctx context.Context, uid dataflow.PipelineUID, inc datafl
 	run.led = w.owned(p)
 	for _, stage := range prog.Plan.Stages {
 		for _, s := range run.led {
-			table := state.NewTable(task.Shape(stage), w.cfg.Memory)
-			if merge := task.Merge(prog.Plan, stage); merge != nil {
-				table.BeginAsPartials(merge)
+			ref := tableRef{stage.ID, s.ID}
+			table, whole := old.succeed(ref, prog.Plan, base)
+			if table == nil {
+				table = state.NewTable(task.Shape(stage), w.cfg.Memory)
+				if merge := task.Merge(prog.Plan, stage); merge != nil {
+					table.BeginAsPartials(merge)
+				}
 			}
-			run.tables[tableRef{stage.ID, s.ID}] = table
+			run.tables[ref] = table
+			if whole {
+				run.kept[ref] = struct{}{}
+			}
 		}
 	}
 	began := time.Now()
@@ -69,8 +78,10 @@ func (w *Worker) Start(ctx context.Context, uid dataflow.PipelineUID, inc datafl
 		Table:  run.Table,
 		View:   run.view,
 		Memory: w.cfg.Memory,
-		Rows:   func(s dataflow.ShardID) task.RowLog { return w.rows(w.cfg.Shards[s]) },
-		Deltas: func(s dataflow.ShardID) checkpoint.Log { return w.cfg.Shards[s].Log },
+		// An attempt that waited for long would be given up.
+		FillPatience: min(fillPatience, p.Options.Timeout/4),
+		Rows:         func(s dataflow.ShardID) task.RowLog { return w.rows(w.cfg.Shards[s]) },
+		Deltas:       func(s dataflow.ShardID) checkpoint.Log { return w.cfg.Shards[s].Log },
 		Ack: func(a checkpoint.Ack) {
 			w.report(uid, coordinator.Ack{Incarnation: a.Incarnation, Checkpoint: a.ID, Shard: a.Shard, Seq: a.Seq, Digest: a.Digest,
 				Index: a.Index, Skipped: a.Skipped, Positions: a.Positions})
@@ -92,7 +103,7 @@ func (w *Worker) Start(ctx context.Context, uid dataflow.PipelineUID, inc datafl
 		cfg.Links = w.cfg.Links.Links(linked(p, prog.Plan))
 	}
 	run.fillOn(large, w.cfg.Logger.With("pipeline", p.Name))
-	if err = run.awaitFilling(ctx); err == nil {
+	if err = awaitFilling(ctx, large); err == nil {
 		run.Run, err = task.Start(cfg)
 	}
 	if err == nil {
@@ -110,7 +121,7 @@ func (w *Worker) Start(ctx context.Context, uid dataflow.PipelineUID, inc datafl
 		return Stale(uid, inc)
 	}
 	run.watch.Go(func() { w.watchLead(uid, run) })
-	w.cfg.Logger.Info("pipeline runs", "pipeline", p.Name, "incarnation", inc, "base", base.ID, "keys", keys, "took", time.Since(began))
+	w.cfg.Logger.Info("pipeline runs", "pipeline", p.Name, "incarnation", inc, "base", base.ID, "keys", keys, "kept_tables", len(run.kept), "took", time.Since(began))
 	return nil
 }
 
@@ -256,6 +267,10 @@ const elsewhere = 250 * time.Millisecond
 
 // failed reports the end of a run.
 func (w *Worker) failed(uid dataflow.PipelineUID, r *Running, err error) {
+	var panicked *task.PanicError
+	if errors.As(err, &panicked) || dataflow.ReasonOf(err) == dataflow.ReasonCorrupt {
+		r.spoiled.Store(true)
+	}
 	ev := w.failure(r.Incarnation, err)
 	var lost *link.LostError
 	if !errors.As(err, &lost) || !lost.Ended {
@@ -296,6 +311,13 @@ func (w *Worker) failure(inc dataflow.Incarnation, err error) coordinator.Event 
 // Stop ends the pipeline's run of incarnation inc or an older one, if there is one, and waits for it. None of them is
 // started afterwards, nor is one that is being started now.
 func (w *Worker) Stop(uid dataflow.PipelineUID, inc dataflow.Incarnation) {
+	if r := w.halt(uid, inc); r != nil {
+		w.rest(uid, r)
+	}
+}
+
+// halt is Stop, and returns the run, whose tables are still there; nil = there was none.
+func (w *Worker) halt(uid dataflow.PipelineUID, inc dataflow.Incarnation) *Running {
 	w.mu.Lock()
 	r := w.mu.runs[uid]
 	if r != nil && r.Incarnation > inc {
@@ -308,6 +330,7 @@ func (w *Worker) Stop(uid dataflow.PipelineUID, inc dataflow.Incarnation) {
 	w.mu.fences[uid] = f
 	w.mu.Unlock()
 	if r != nil {
-		r.stop()
+		r.halt()
 	}
+	return r
 }

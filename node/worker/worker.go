@@ -68,6 +68,8 @@ type Worker struct {
 		sync.Mutex
 		runs     map[dataflow.PipelineUID]*Running
 		fences   map[dataflow.PipelineUID]fence
+		rested   map[dataflow.PipelineUID]rested
+		ended    bool                                             // nothing rests any more
 		steps    map[dataflow.PipelineUID]func(coordinator.Event) // who takes the reports of tasks
 		appended chan struct{}                                    // closed and replaced when a shard's log has applied something
 	}
@@ -83,6 +85,7 @@ func New(cfg Config) *Worker {
 	}
 	w := &Worker{cfg: cfg}
 	w.mu.runs = make(map[dataflow.PipelineUID]*Running)
+	w.mu.rested = make(map[dataflow.PipelineUID]rested)
 	w.mu.fences = make(map[dataflow.PipelineUID]fence)
 	w.mu.steps = make(map[dataflow.PipelineUID]func(coordinator.Event))
 	w.mu.appended = make(chan struct{})
@@ -113,6 +116,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return w.publisher.run(ctx) })
 	g.Go(func() error { return w.retentionLoop(ctx) })
+	g.Go(func() error { return w.dismissLoop(ctx) })
 	for _, s := range w.cfg.Shards {
 		g.Go(func() error { return w.listen(ctx, s) })
 	}
@@ -153,10 +157,12 @@ func (w *Worker) StopAll() {
 		runs = append(runs, r)
 		delete(w.mu.runs, uid)
 	}
+	w.mu.ended = true
 	w.mu.Unlock()
 	for _, r := range runs {
 		r.stop()
 	}
+	w.dismiss(func(rested) bool { return true })
 }
 
 // committed tells the tables of a run that a cut of it can be read on a shard.
