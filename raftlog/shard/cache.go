@@ -7,7 +7,8 @@ import (
 )
 
 // rowCache keeps the rows of the newest entries, so that a task that keeps up reads them from memory. Entries leave in
-// the order they came: whoever reads older rows reads many of them, once, and is served by the log store.
+// the order they came: whoever reads older rows reads many of them, once, and is served by the log store. Entries whose rows
+// were dropped leave with these.
 type rowCache struct {
 	limit int64 // bytes
 	mu    struct {
@@ -36,11 +37,24 @@ func (c *rowCache) add(index dataflow.LogIndex, rows []byte) {
 	c.mu.rows[index] = kept
 	c.mu.order = append(c.mu.order, index)
 	for c.mu.bytes += size; c.mu.bytes > c.limit; {
-		oldest := c.mu.order[0]
-		c.mu.order = c.mu.order[1:]
-		c.mu.bytes -= int64(len(c.mu.rows[oldest]))
-		delete(c.mu.rows, oldest)
+		c.dropOldestLocked()
 	}
+}
+
+// forget drops what is older than an entry.
+func (c *rowCache) forget(before dataflow.LogIndex) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(c.mu.order) > 0 && c.mu.order[0] < before {
+		c.dropOldestLocked()
+	}
+}
+
+func (c *rowCache) dropOldestLocked() {
+	oldest := c.mu.order[0]
+	c.mu.order = c.mu.order[1:]
+	c.mu.bytes -= int64(len(c.mu.rows[oldest]))
+	delete(c.mu.rows, oldest)
 }
 
 func (c *rowCache) get(index dataflow.LogIndex) ([]byte, bool) {

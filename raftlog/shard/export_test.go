@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -168,8 +169,11 @@ func TestExportsAreBoundedInNumberAndTime(t *testing.T) {
 	if _, err := x.Open(EntriesName, 0); !errors.Is(err, ErrLeaseOver) {
 		t.Fatalf("after it was idle: %v", err)
 	}
-	if x, err = l.Export(t.Context(), ExportOptions{}); err != nil {
-		t.Fatal(err)
+	for x, err = l.Export(t.Context(), ExportOptions{}); err != nil; x, err = l.Export(t.Context(), ExportOptions{}) {
+		if dataflow.ReasonOf(err) != dataflow.ReasonOverloaded { // it ends first, and gives its room back when its files are gone
+			t.Fatal(err)
+		}
+		runtime.Gosched()
 	}
 	x.Release()
 }

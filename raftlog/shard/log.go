@@ -147,6 +147,10 @@ func (l fsm) Apply(index dataflow.LogIndex, cmd []byte) any {
 			return refused(l.freeze(err))
 		}
 	}
+	switch c.(type) {
+	case *trimStream, *dropStream:
+		l.cache.forget(l.mu.m.oldestRows())
+	}
 	if drops(c) {
 		l.dropped.Store(true)
 	}

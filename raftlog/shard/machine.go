@@ -91,6 +91,17 @@ func (m *machine) trimStream(c *trimStream) outcome {
 	return outcome{}
 }
 
+// oldestRows returns the first entry whose rows are kept, the next one to come when there is none.
+func (m *machine) oldestRows() dataflow.LogIndex {
+	oldest := m.applied + 1
+	for _, s := range m.streams {
+		if len(s.batches) > 0 {
+			oldest = min(oldest, s.batches[0].index)
+		}
+	}
+	return oldest
+}
+
 func (m *machine) stepPipeline(index dataflow.LogIndex, c command) outcome {
 	switch c := c.(type) {
 	case *deltaChunk:
