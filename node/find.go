@@ -46,6 +46,10 @@ func (p *peers) ask(ctx context.Context, addr string) (*founding.Report, error) 
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	who, err := p.net.Who(ctx, addr)
+	if wrong := new(peernet.WrongPortError); errors.As(err, &wrong) {
+		return nil, dataflow.Errorf(dataflow.ReasonRequestInvalid, "%s is the %s port of a server, for clients, and not where a node talks with other nodes", addr, wrong.Protocol).
+			WithHint("name the address that the node there was given as --peer-addr")
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -131,6 +135,9 @@ func (p *peers) find(ctx context.Context) (*founding.Founding, error) {
 		for _, a := range p.askAll(ctx, p.cfg.Join) {
 			if shown, ok := a.answer(""); ok {
 				heard = append(heard, shown)
+			}
+			if dataflow.ReasonOf(a.err) == dataflow.ReasonRequestInvalid {
+				return nil, fmt.Errorf("--join: %w", a.err)
 			}
 			switch r := a.report; {
 			case a.err != nil:
@@ -233,6 +240,33 @@ func (p *peers) places() []place {
 	return out
 }
 
+// joins returns the addresses of --join without this node's.
+func (p *peers) joins() []string {
+	self := p.report().PeerAddr
+	return slices.DeleteFunc(slices.Clone(p.cfg.Join), func(addr string) bool { return addr == self })
+}
+
+// foreign returns NODE_CONFLICT when a node whose directory belongs to a group waits where another group is: no node of its own
+// answers, and more than half of the other addresses of --join are of the other one. With fewer it could be the others that are
+// wrong there: it waits, and says whom it has met.
+func foreign(dir, group string, join []string, heard []answer) error {
+	var others []answer
+	for _, a := range heard {
+		switch {
+		case a.Group == "" && a.Problem == "":
+			return nil
+		case a.Group != "" && slices.Contains(join, a.Addr):
+			others = append(others, a)
+		}
+	}
+	if 2*len(others) <= len(join) {
+		return nil
+	}
+	return dataflow.Errorf(dataflow.ReasonNodeConflict, "data directory %s belongs to group %s, and the nodes at --join do not: %s", dir, group, others[0]).
+		WithHint("start the node with the directory that it has in that group, or with the addresses of its own group as --join; to join that group as a new node, start it with an empty directory and another --node-id, then weir cluster add it").
+		WithMeta("group", group).WithMeta("other_group", others[0].Group)
+}
+
 // whoIsThere asks the places of the group.
 func (p *peers) whoIsThere(ctx context.Context) []answer {
 	places := p.places()
@@ -283,6 +317,9 @@ func (s *storage) applied(ctx context.Context, name string, log committed) error
 			return err
 		}
 		s.start.lacks(name, lacks)
+		if err := foreign(p.cfg.DataDir, p.net.Self().Group, p.joins(), s.start.answers()); err != nil {
+			return err
+		}
 		if err := p.left(ctx); err != nil {
 			return err
 		}

@@ -61,7 +61,7 @@ func openPeers(cfg *Config, id *identity, start *startup) (*peers, error) {
 	var err error
 	p.net, err = peernet.Open(peernet.Config{
 		Self:    peernet.Identity{Node: cfg.NodeID, Data: id.Data, Group: id.Group, GroupName: peerGroupName},
-		Network: mapped(cfg.PeerNetwork, cfg.Tuning.PeerMap), Resolve: p.resolve, Admit: p.admit,
+		Network: mapped(cfg.PeerNetwork, cfg.Tuning.PeerMap), Resolve: p.resolve, Admit: p.admit, Stranger: p.stranger,
 		ServerTLS: cfg.PeerServerTLS, ClientTLS: cfg.PeerClientTLS, Logger: cfg.Logger,
 	})
 	if err != nil {

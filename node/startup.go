@@ -69,6 +69,13 @@ func (s *startup) heard(nodes []answer) {
 	s.mu.state.Nodes = nodes
 }
 
+// answers returns who answers.
+func (s *startup) answers() []answer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.state.Nodes
+}
+
 // err is what clients are told: NODE_NOT_READY.
 func (s *startup) err() error {
 	s.mu.Lock()

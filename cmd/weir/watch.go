@@ -25,7 +25,7 @@ func (c *cli) watchCommand() *cobra.Command {
 		Long: `Follow a table: a snapshot of its rows, then what changes, cut by cut: an upsert with the new row, or a delete with the
 key. A line for the cut follows when all of its changes have been printed. It goes on until it is interrupted, rides out
 a server that is away for --retry-for, and then resumes exactly after the last cut that it printed, at another node of the
-group if that is what answers.
+group if that is what answers. It ends too when nobody reads its output any more, as in weir watch … | head.
 
 The key parts given must be equal; --prefix, or --from and --to, are on the next part. ` + keyHelp + `
 
@@ -83,8 +83,13 @@ With -o json, one object per line:
 
 // watchTable prints what a watch says, until it ends or cuts of them have been printed.
 func (c *cli) watchTable(ctx context.Context, w *weir.Client, table string, o weir.WatchOptions, cuts int) error {
+	ctx, stop := whileRead(ctx, c.stdout)
+	defer stop()
 	out := bufio.NewWriterSize(c.stdout, outputBuffer)
 	for ev, err := range w.Watch(ctx, table, o) {
+		if errors.Is(context.Cause(ctx), errNobodyReads) {
+			return nil
+		}
 		if err != nil {
 			if ctx.Err() != nil && c.client.timeout == 0 { // this is how watching ends
 				err = nil

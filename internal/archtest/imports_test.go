@@ -90,6 +90,7 @@ var confined = map[string][]string{
 	"github.com/tidwall":                {"node/resp"},
 	"github.com/spf13":                  {"cmd"},
 	"github.com/knadh/koanf":            {"cmd"},
+	"golang.org/x/sys":                  {"cmd"},
 	"golang.org/x/term":                 {"cmd"},
 	"github.com/cockroachdb/datadriven": {},
 	"github.com/redis":                  {},

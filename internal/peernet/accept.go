@@ -51,13 +51,18 @@ func (n *Net) greet(raw net.Conn) (*Conn, error) {
 	if n.cfg.ServerTLS != nil {
 		ctx, cancel := context.WithTimeout(n.ctx, n.cfg.HelloTimeout)
 		defer cancel()
-		t := tls.Server(raw, n.cfg.ServerTLS)
+		begins := &recorder{Conn: raw}
+		t := tls.Server(begins, n.cfg.ServerTLS)
 		if err := t.HandshakeContext(ctx); err != nil {
-			return nil, err
+			return nil, n.meet(raw, begins.read, err)
 		}
+		begins.done = true
 		conn, names = t, dnsNames(t)
 	}
 	h, err := readHello(conn)
+	if strange := new(strangeError); errors.As(err, &strange) && conn == raw {
+		return nil, n.meet(raw, strange.read, err)
+	}
 	if err != nil {
 		return nil, err
 	}

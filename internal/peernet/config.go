@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"time"
 )
 
@@ -42,6 +43,9 @@ type Config struct {
 	// Admit decides whether to speak with a node of this group (N2): nil, or a *Refusal with ReasonUnknownNode or
 	// ReasonData, made by Deny. It is asked on both sides, for many connections at the same time. Default: everybody.
 	Admit func(Peer) error
+	// Stranger, if set, answers a client of HTTP or gRPC that has taken this port for another; with http2 it begins as one of
+	// gRPC does. It returns when it is done with the connection, which is closed then, after HelloTimeout in any case.
+	Stranger func(conn net.Conn, http2 bool)
 	// ServerTLS and ClientTLS switch TLS on, both or none. ServerTLS must ask for and verify the client's certificate.
 	// Callbacks of tls.Config (GetConfigForClient, GetClientCertificate) reload certificates.
 	ServerTLS, ClientTLS *tls.Config

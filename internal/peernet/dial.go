@@ -25,10 +25,13 @@ func (n *Net) Dial(ctx context.Context, node, service string) (*Conn, error) {
 	return c, nil
 }
 
-// Who asks who is at an address.
+// Who asks who is at an address. A *WrongPortError in the error says that it is a port for clients.
 func (n *Net) Who(ctx context.Context, addr string) (Identity, error) {
 	_, id, err := n.dial(ctx, addr, "", whoService)
 	if err != nil {
+		if p := n.protocolAt(ctx, addr, err); p != "" {
+			err = &WrongPortError{Addr: addr, Protocol: p}
+		}
 		return Identity{}, fmt.Errorf("ask who is at %s: %w", addr, err)
 	}
 	return id, nil

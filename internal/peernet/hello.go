@@ -115,7 +115,7 @@ func readMessage(r io.Reader, magic string) (version uint16, body []byte, err er
 		return 0, nil, err
 	}
 	if string(head[:len(magic)]) != magic {
-		return 0, nil, errMalformed
+		return 0, nil, &strangeError{head[:]}
 	}
 	version = binary.LittleEndian.Uint16(head[8:])
 	n := binary.LittleEndian.Uint16(head[10:])

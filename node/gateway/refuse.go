@@ -16,8 +16,13 @@ func Refuse(why func() error, logger *slog.Logger) *http.Server {
 	for _, path := range []string{"/readyz", "/readyz/reads"} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { notReady(w, why()) })
 	}
-	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { writeError(w, why(), 0) })
+	mux.Handle("/", RefuseAll(why))
 	return server(mux, logger)
+}
+
+// RefuseAll answers every request with what why returns, a *dataflow.Error.
+func RefuseAll(why func() error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeError(w, why(), 0) })
 }
 
 // notReady says in a text why the node cannot serve.

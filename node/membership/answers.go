@@ -57,6 +57,8 @@ func (m *Membership) node(ctx context.Context, member *meta.Member) *weirv1.Node
 func (m *Membership) Add(ctx context.Context, addr, name string) (*weirv1.NodeStatus, error) {
 	r, err := m.cfg.Probe(ctx, addr)
 	switch {
+	case dataflow.ReasonOf(err) == dataflow.ReasonRequestInvalid:
+		return nil, err // another port
 	case err != nil:
 		return nil, dataflow.Errorf(dataflow.ReasonUnreachable, "no node answers at %s: %w", addr, err).
 			WithHint("start it with --peer-addr, --join and an empty data directory first")

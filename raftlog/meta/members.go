@@ -151,8 +151,11 @@ func (s *State) putMember(c *metav1.PutMember) (any, error) {
 // refuseMove lets one node at a time join or leave.
 func (s *State) refuseMove(what string) error {
 	if m := s.Moving(); m != nil {
-		return dataflow.Errorf(dataflow.ReasonNodeConflict, "%s: node %s is %s, and one node at a time can", what, m.ID, m.State).
-			WithHint("weir cluster status shows how far it is; try again then")
+		e := dataflow.Errorf(dataflow.ReasonNodeConflict, "%s: node %s is %s, and one node at a time can", what, m.ID, m.State)
+		if m.State == MemberJoining {
+			return e.WithHint("weir cluster status shows how far it is; if it cannot finish, weir cluster remove %s takes it out first", m.ID)
+		}
+		return e.WithHint("weir cluster status shows how far it is; try again then")
 	}
 	return nil
 }
