@@ -204,6 +204,14 @@ func TestANodeThatLagsOrLeadsNothingIsLeft(t *testing.T) {
 			})
 		})
 	}
+	// One that starts speaks of itself when it says when to ask again.
+	group(t, Config{Addrs: []string{"a:1", "b:1"}, RetryFor: time.Minute}, func(t *testing.T, _ *fakeNet, c *Client, nodes []*fakeNode) {
+		nodes[0].setRefuse(refused(dataflow.Errorf(dataflow.ReasonNodeNotReady, "no").WithRetry(time.Hour)))
+		began := time.Now()
+		if n := from(t, c); n != "n2" || time.Since(began) > firstPause {
+			t.Errorf("the answer is %s's, after %s", n, time.Since(began))
+		}
+	})
 	// A pipeline that is slow is slow on every node.
 	group(t, Config{Addrs: []string{"a:1"}}, func(t *testing.T, _ *fakeNet, c *Client, nodes []*fakeNode) {
 		nodes[0].setRefuse(refused(dataflow.Errorf(dataflow.ReasonTokenNotReached, "not yet")))

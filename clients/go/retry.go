@@ -100,9 +100,11 @@ func because(err, cause error) error {
 	return &again
 }
 
+// retryAfter returns how long a server wants to be left alone; 0 when it does not say. A node that starts speaks of itself only: the
+// next call goes to another one.
 func retryAfter(err error) time.Duration {
 	var e *dataflow.Error
-	if errors.As(err, &e) {
+	if errors.As(err, &e) && e.Reason != dataflow.ReasonNodeNotReady {
 		return e.RetryAfter
 	}
 	return 0

@@ -22,7 +22,7 @@ type Refuser struct {
 func NewRefuser(why func() error) *Refuser {
 	r := &Refuser{done: make(chan struct{})}
 	r.grpc = grpc.NewServer(grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(maxHeaderBytes), grpc.ConnectionTimeout(handshakeTimeout),
-		grpc.WaitForHandlers(true), grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error { return asStatus(why()) }))
+		pings(), grpc.WaitForHandlers(true), grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error { return asStatus(why()) }))
 	healthpb.RegisterHealthServer(r.grpc, &healthService{refuses: true, stopped: r.done})
 	return r
 }

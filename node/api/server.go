@@ -91,6 +91,11 @@ type Server struct {
 	readers *readers
 }
 
+// pings lets clients look whether an idle connection still stands.
+func pings() grpc.ServerOption {
+	return grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true})
+}
+
 // New returns a server over b. It starts nothing.
 func New(cfg Config, b Backends) (*Server, error) {
 	cfg.EnsureDefaults()
@@ -103,7 +108,7 @@ func New(cfg Config, b Backends) (*Server, error) {
 		grpc.UnaryInterceptor(ic.unary), grpc.StreamInterceptor(ic.stream),
 		grpc.MaxRecvMsgSize(MaxMessageBytes), grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.ConnectionTimeout(handshakeTimeout), grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connWindow),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
+		pings(),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout}),
 		grpc.WaitForHandlers(true), grpc.NumStreamWorkers(uint32(callWorkers * runtime.GOMAXPROCS(0))),
 	}
