@@ -33,9 +33,12 @@ func (p *Producer) run(ctx context.Context) {
 		if p.idle() {
 			continue // The connection has ended while nothing was under way: the next rows make a new one.
 		}
-		if node != anyNode && dataflow.ReasonOf(err).Kind() != dataflow.KindOverloaded {
-			// The rows need not go there: nothing is final, or waited for, before the way that always is has failed too.
+		if node != anyNode {
+			// The rows need not go there: nothing is final before the way that always is has failed too.
 			p.avoid(node, err)
+			if dataflow.ReasonOf(err) == dataflow.ReasonOverloaded {
+				_ = pause.For(ctx, wait.after(retryAfter(err))) // that way leads to the same node
+			}
 			continue
 		}
 		if !p.retryable(node, err) {

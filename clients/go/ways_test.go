@@ -206,6 +206,13 @@ func TestRowsGoAnotherWayWhenTheLeadersNodeDoesNotTakeThem(t *testing.T) {
 		"refuses": func(_ *testing.T, g *leadingGroup, _ *fakeNet, _ []*leadingNode) {
 			g.set(func() { g.refuse["n2"] = refused(dataflow.Errorf(dataflow.ReasonStreamNotFound, "no such stream")) })
 		},
+		// The disk is the node's that is asked; and who has too much to do says so to the other nodes as well.
+		"has little disk": func(_ *testing.T, g *leadingGroup, _ *fakeNet, _ []*leadingNode) {
+			g.set(func() { g.refuse["n2"] = refused(dataflow.Errorf(dataflow.ReasonDiskLow, "little disk")) })
+		},
+		"is overloaded": func(_ *testing.T, g *leadingGroup, _ *fakeNet, _ []*leadingNode) {
+			g.set(func() { g.refuse["n2"] = refused(dataflow.Errorf(dataflow.ReasonOverloaded, "much to do").WithRetry(time.Second)) })
+		},
 		"is gone": func(_ *testing.T, _ *leadingGroup, w *fakeNet, nodes []*leadingNode) {
 			w.stop("b:1", nodes[1].fakeNode)
 		},
