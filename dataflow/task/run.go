@@ -2,8 +2,10 @@ package task
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -103,6 +105,7 @@ type Run struct {
 	markers markers
 	barrier barriers
 	linked  chan struct{} // closed when the nodes of the run are connected
+	spoiled atomic.Bool
 }
 
 // Start builds the graph and starts its tasks. They run until Stop or the first failure.
@@ -119,16 +122,16 @@ func Start(cfg Config) (*Run, error) {
 	if cfg.Links == nil {
 		close(r.linked)
 	} else {
-		g.Go(guarded("the links between nodes", func() error { return cfg.Links.Run(gctx, func() { close(r.linked) }) }))
+		g.Go(r.guarded("the links between nodes", func() error { return cfg.Links.Run(gctx, func() { close(r.linked) }) }))
 	}
 	for _, w := range r.writers {
-		g.Go(guarded("the writer of deltas", func() error { return w.Run(gctx) }))
+		g.Go(r.guarded("the writer of deltas", func() error { return w.Run(gctx) }))
 	}
 	for _, k := range r.keyed {
-		g.Go(guarded(k.name(), func() error { return k.loop(gctx) }))
+		g.Go(r.guarded(k.name(), func() error { return k.loop(gctx) }))
 	}
 	for _, s := range r.sources {
-		g.Go(guarded("the source of "+s.stream.Name, func() error { return s.loop(gctx) }))
+		g.Go(r.guarded("the source of "+s.stream.Name, func() error { return s.loop(gctx) }))
 	}
 	go func() {
 		err := g.Wait()
@@ -143,6 +146,22 @@ func Start(cfg Config) (*Run, error) {
 	}()
 	return r, nil
 }
+
+// guarded is guarded, and notes what spoils the run's tables, also when the run ends for another reason.
+func (r *Run) guarded(task string, f func() error) func() error {
+	f = guarded(task, f)
+	return func() error {
+		err := f()
+		var panicked *PanicError
+		if errors.As(err, &panicked) || dataflow.ReasonOf(err) == dataflow.ReasonCorrupt {
+			r.spoiled.Store(true)
+		}
+		return err
+	}
+}
+
+// Spoiled says whether a task panicked or met damage: what its tables hold is of no use then. It is final once the run has ended.
+func (r *Run) Spoiled() bool { return r.spoiled.Load() }
 
 // ending returns an error once the tasks are to end: what they compute is not wanted any more.
 func (r *Run) ending() error { return r.tasks.Err() }

@@ -499,4 +499,8 @@ func TestAPanicFailsItsRunAlone(t *testing.T) {
 	if err := <-failed; !errors.As(err, &p) || p.Value != "boom" || !strings.Contains(err.Error(), "the source of words") {
 		t.Errorf("the run ended with %v", err)
 	}
+	w.run.Stop()
+	if !w.run.Spoiled() {
+		t.Error("the tables of a run that panicked are good enough for another")
+	}
 }

@@ -12,8 +12,8 @@ import (
 )
 
 // A pipeline that recovers on the node where it has run begins with the tables that it had: what is in no committed cut is taken
-// out of them, and nothing is to be filled. So a restart does not depend on the size of the state, and when a node of a group is
-// lost, the others fill the tables of its shards and no others.
+// out of them, and where that can begin again as a partial, or was nothing, no table is to be filled. So such a restart does not
+// depend on the size of the state, and when a node of a group is lost, the others fill the tables of its shards and no others.
 
 const (
 	// restFor is how long the tables of a run that has ended wait for the next one. Why not longer: they take memory. Why not
@@ -32,7 +32,7 @@ type rested struct {
 
 // rest keeps the tables of a run that has ended for the next one, if there is to be one.
 func (w *Worker) rest(uid dataflow.PipelineUID, r *Running) {
-	keep := w.resumes(uid) && !r.spoiled.Load()
+	keep := w.resumes(uid) && !r.Run.Spoiled()
 	w.mu.Lock()
 	before := w.mu.rested[uid].run
 	if keep = keep && !w.mu.ended && w.mu.fences[uid].started <= r.Incarnation; keep {
@@ -70,7 +70,7 @@ func (w *Worker) predecessor(uid dataflow.PipelineUID, inc dataflow.Incarnation)
 // succeed returns a table that has what the run had in its own, as far as base has it; nil when it has none, or another. whole
 // says that it is not to be filled. r may be nil.
 func (r *Running) succeed(ref tableRef, p *plan.Plan, base *dataflow.CheckpointCommit) (t *state.Table, whole bool) {
-	if r == nil || r.Plan != p || r.spoiled.Load() || r.tables[ref] == nil {
+	if r == nil || r.Plan != p || r.Run.Spoiled() || r.tables[ref] == nil {
 		return nil, false
 	}
 	complete := r.tables[ref].Complete()
@@ -78,7 +78,7 @@ func (r *Running) succeed(ref tableRef, p *plan.Plan, base *dataflow.CheckpointC
 		return nil, false
 	}
 	// What was taken out and cannot begin as a partial is filled in again, lest every row be looked for twice from now on.
-	return t, t.Filled() && (t.HasPartials() || !complete)
+	return t, t.Filled() && (t.HasPartials() || !complete || t.Complete())
 }
 
 // dismiss closes the tables of those that rest and of which done says so.
@@ -112,6 +112,7 @@ func (w *Worker) dismissLoop(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		w.dismiss(func(r rested) bool { return time.Since(r.since) > restFor || !w.resumes(r.pipeline) })
+		pressed, _ := w.cfg.Memory.Pressed() // nobody evicts anything of tables without tasks
+		w.dismiss(func(r rested) bool { return pressed || time.Since(r.since) > restFor || !w.resumes(r.pipeline) })
 	}
 }

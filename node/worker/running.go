@@ -21,7 +21,6 @@ type Running struct {
 	covered     *Coverage
 	led         []*Shard              // whose tasks run here
 	kept        map[tableRef]struct{} // the tables that its predecessor had, and that are not to be filled
-	spoiled     atomic.Bool           // a successor cannot use its tables: a task panicked, or met damage
 	fillers     fillers
 	watch       sync.WaitGroup                             // ends with Run
 	injecting   sync.Mutex                                 // held while a barrier is put in

@@ -267,10 +267,6 @@ const elsewhere = 250 * time.Millisecond
 
 // failed reports the end of a run.
 func (w *Worker) failed(uid dataflow.PipelineUID, r *Running, err error) {
-	var panicked *task.PanicError
-	if errors.As(err, &panicked) || dataflow.ReasonOf(err) == dataflow.ReasonCorrupt {
-		r.spoiled.Store(true)
-	}
 	ev := w.failure(r.Incarnation, err)
 	var lost *link.LostError
 	if !errors.As(err, &lost) || !lost.Ended {
