@@ -395,9 +395,8 @@ func (g *Group) Close() error {
 func (g *Group) close() error {
 	answered := g.drain()
 	g.hush.Store(true)
-	stopped := g.shutdown()
-	_ = g.trans.Close()    // now, or the calls under way to members that do not answer hold it up
-	err := stopped.Error() // also closes the transport
+	_ = g.trans.Close()         // now, or calls under way hold Raft up, and those who wait for a turn of it
+	err := g.shutdown().Error() // also closes the transport
 	close(g.queue)
 	close(g.done)
 	g.loops.Wait()
