@@ -186,11 +186,16 @@ func (b *Budget) ask() {
 	}
 }
 
-// committed lets the tables be asked again.
-func (b *Budget) committed() {
+// committed says that entries of a table have been committed, so that the tables may be asked again, and, with evictable, that some can
+// be evicted that could not before: nothing has to wait until a table wants memory again. Both at once: a table that is asked in
+// between would press for nothing, and not be asked again.
+func (b *Budget) committed(evictable bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.mu.asked = false
+	if evictable {
+		b.pressLocked(false)
+	}
 }
 
 func (b *Budget) press(pressed bool) {
@@ -199,6 +204,10 @@ func (b *Budget) press(pressed bool) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.pressLocked(pressed)
+}
+
+func (b *Budget) pressLocked(pressed bool) {
 	if b.mu.pressed != pressed {
 		b.mu.pressed = pressed
 		close(b.mu.changed)

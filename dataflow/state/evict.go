@@ -58,15 +58,12 @@ func (t *Table) Committed(id dataflow.CheckpointID) {
 	}
 	t.mu.committed = id
 	t.mu.exhausted = false
-	if t.budget != nil {
-		if t.budget.committed(); t.budget.Exceeded() {
-			t.want()
-		}
-	}
 	before := len(t.mu.pending)
 	t.mu.pending = slices.DeleteFunc(t.mu.pending, func(p *pending) bool { return p.id <= id })
-	if len(t.mu.pending) < before {
-		t.budget.press(false)
+	if t.budget != nil {
+		if t.budget.committed(len(t.mu.pending) < before); t.budget.Exceeded() {
+			t.want()
+		}
 	}
 }
 
@@ -77,8 +74,8 @@ func (t *Table) Base() dataflow.CheckpointID {
 	return t.mu.committed
 }
 
-// BeginFill says that the table, which is empty, is to be filled from a cut while it is used: what it does not know is looked
-// up there until EndFill.
+// BeginFill says that the table, which is empty or another one's successor, is to be filled from a cut while it is used: what it
+// does not know is looked up there until EndFill.
 func (t *Table) BeginFill() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

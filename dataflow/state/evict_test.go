@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/weirdb/weir/dataflow"
@@ -330,6 +331,71 @@ func TestATableWithoutWorkIsAskedForMemory(t *testing.T) {
 	}
 	if pressed, _ := b.Pressed(); pressed {
 		t.Error("the sources still wait")
+	}
+}
+
+// TestWhoWantsMemoryIsNotForgottenWhenAnotherCommits: a table that holds all memory, and no rows come for it any more, presses
+// the budget until it commits, whatever other tables commit meanwhile. Without that its pipeline, whose checkpoints are off, made
+// none, and memory stayed exceeded.
+func TestWhoWantsMemoryIsNotForgottenWhenAnotherCommits(t *testing.T) {
+	b := NewBudget(64 << 10)
+	change := func(table *Table, keys int) {
+		table.Lock()
+		defer table.Unlock()
+		for i := range keys {
+			key := fmt.Appendf(nil, "key %d", i)
+			if s := table.Change(dataflow.HashKey(key), key); s.Fresh() {
+				s.Create(8)
+			}
+		}
+	}
+	var tables [3]*Table
+	for i := range tables {
+		tables[i] = NewTable(Shape{KeyBytes: 16, ValBytes: 8}, b)
+		defer tables[i].Close()
+	}
+	all, others := tables[0], tables[1:]
+	change(all, 3000)
+	for id := dataflow.CheckpointID(1); id <= 2000; id++ {
+		for _, o := range others {
+			change(o, 1)
+			for f := o.Freeze(id); !o.Gather(f, 100, func(_, _ []byte) {}); {
+			}
+		}
+		done := make(chan struct{})
+		var writers, committers sync.WaitGroup
+		for _, w := range tables {
+			writers.Go(func() {
+				for {
+					select {
+					case <-w.Wanted():
+						w.Relieve()
+					case <-done:
+						return
+					}
+				}
+			})
+		}
+		for _, o := range others {
+			committers.Go(func() { o.Committed(id) })
+		}
+		committers.Wait()
+		close(done)
+		writers.Wait()
+		for idle := false; !idle; {
+			idle = true
+			for _, w := range tables {
+				select {
+				case <-w.Wanted():
+					w.Relieve()
+					idle = false
+				default:
+				}
+			}
+		}
+		if pressed, _ := b.Pressed(); !pressed {
+			t.Fatalf("after commit %d nobody wants memory, of which %d bytes of %d are used", id, b.Used(), b.Limit())
+		}
 	}
 }
 

@@ -198,7 +198,13 @@ func (r *Replica) DropPipeline(_ dataflow.LogIndex, pipeline dataflow.PipelineUI
 	}
 	// A merge that has not reached its ingest gives up, as the chain says dropped; one that has is over when the writer's
 	// token is free.
-	return r.store.drop(pipeline)
+	err := r.store.drop(pipeline)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, other := range r.mu.chains {
+		other.unshare() // a view that others share would keep what was dropped on the disk
+	}
+	return err
 }
 
 // Publish makes a committed cut known (P5). Cuts come in the order of the meta log; after a restart the retained ones

@@ -98,12 +98,16 @@ func (t *Table) closeLocked() {
 	}
 	t.slots.slab.close()
 	t.budget.leave(t)
-	t.budget.press(false) // it may have been this table that wanted memory
 	t.mu.frozen, t.mu.pending, t.mu.keys, t.mu.changed, t.mu.closed = nil, nil, 0, 0, true
 	t.mu.partials, t.mu.frozenPartials, t.mu.resolving = 0, 0, 0
 	t.mu.gone.giveUp(t.budget)
 	t.endWarmingLocked()
 	t.countLocked()
+	if t.budget != nil { // it may have been this table that wanted memory
+		if t.budget.committed(true); t.budget.Exceeded() {
+			t.budget.ask()
+		}
+	}
 }
 
 // countLocked tells the budget what the table takes.
