@@ -2,8 +2,10 @@ package node_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"strings"
@@ -23,15 +25,18 @@ import (
 	weirv1 "github.com/weirdb/weir/proto/weir/v1"
 )
 
-// freePort returns an address where nothing listens: a node that is still opening cannot be asked for its own.
+// freePort returns an address where nothing listens: a node that is still opening cannot be asked for its own. It is none of those
+// that systems give to who asks for any, and other tests do meanwhile.
 func freePort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20_000+rand.IntN(10_000))); err == nil {
+			defer func() { _ = l.Close() }() // it was only asked for its number
+			return l.Addr().String()
+		}
 	}
-	defer func() { _ = l.Close() }() // it was only asked for its number
-	return l.Addr().String()
+	t.Fatal("there is no free port")
+	return ""
 }
 
 // httpText returns the status and the body of a path; 0 when nobody answers.
