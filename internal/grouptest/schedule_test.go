@@ -375,7 +375,7 @@ func (w *world) check(what string, err error) {
 	switch r := nodetest.Reason(err); r {
 	case "": // not Weir's: the connection broke, or the call's time was over
 	case dataflow.ReasonNotLeader, dataflow.ReasonOutcomeUnknown, dataflow.ReasonShuttingDown, dataflow.ReasonDeadline, dataflow.ReasonNodeUnreachable,
-		dataflow.ReasonUnreachable, dataflow.ReasonOverloaded, dataflow.ReasonPipelineRecovering, dataflow.ReasonNoCommittedCheckpoint, dataflow.ReasonTokenNotReached:
+		dataflow.ReasonUnreachable, dataflow.ReasonNodeNotReady, dataflow.ReasonOverloaded, dataflow.ReasonPipelineRecovering, dataflow.ReasonNoCommittedCheckpoint, dataflow.ReasonTokenNotReached:
 	default:
 		w.errorf("T4: %s: %s: %v", what, r, err)
 	}
