@@ -347,6 +347,15 @@ func (c *chain) upTo(at dataflow.DeltaRef) []*layer {
 	return out
 }
 
+// across returns the layer that was merged of deltas on either side of a position; nil = there is none.
+func (c *chain) across(at dataflow.DeltaRef) *layer {
+	i := slices.IndexFunc(c.layers, func(l *layer) bool { return l.first.Compare(at) <= 0 && l.last.Compare(at) > 0 })
+	if i < 0 {
+		return nil
+	}
+	return c.layers[i]
+}
+
 // merged says that the store now holds base: the layers up to it go.
 func (c *chain) merged(base Base) {
 	c.base, c.based = base, true

@@ -25,6 +25,10 @@ func (r *Replica) Merge(ctx context.Context, pipeline dataflow.PipelineUID, floo
 		r.mu.Unlock()
 		return dataflow.DeltaRef{}, err
 	}
+	if l := c.across(k.at); l != nil { // the cut has kept its layers apart
+		r.mu.Unlock()
+		return dataflow.DeltaRef{}, fmt.Errorf("cut %d is at delta %s, inside the merged layer %s–%s", floor, k.at, l.first, l.last)
+	}
 	c.expireBelow(floor)
 	upTo = k.at
 	job := mergeJob{uid: pipeline, chain: c, base: Base{Checkpoint: k.id, Timeline: k.timeline, MetaIndex: k.metaIndex, Ref: upTo}}
@@ -60,8 +64,8 @@ func (r *Replica) Foldable(pipeline dataflow.PipelineUID, floor dataflow.Checkpo
 	return f
 }
 
-// settle merges up to a position that the log is about to forget, if the store does not hold it yet. When the deltas are
-// not here either, the store has lost what it had, and that is CORRUPT.
+// settle merges up to a position that the log is about to forget, or beyond, if the store does not hold it yet. When the deltas
+// are not here either, the store has lost what it had, and that is CORRUPT.
 func (r *Replica) settle(pipeline dataflow.PipelineUID, upTo dataflow.DeltaRef) error {
 	held := func() bool {
 		r.mu.Lock()
@@ -90,11 +94,15 @@ func (r *Replica) settle(pipeline dataflow.PipelineUID, upTo dataflow.DeltaRef) 
 		r.mu.Unlock()
 		return dataflow.Errorf(dataflow.ReasonCorrupt, "pipeline %d is settled up to delta %s, which is not in this replica", pipeline, upTo)
 	}
+	if l := c.across(upTo); l != nil {
+		// This copy knows of newer cuts than the one who settles, and has merged what lies between those that are kept. No
+		// incarnation begins inside such a layer and no cut of it is kept, so all of it is settled.
+		upTo = l.last
+	}
 	job := mergeJob{uid: pipeline, chain: c, base: c.base}
-	for _, k := range c.cuts {
-		if k.status == cutReady && k.at == upTo {
-			job.base = Base{Checkpoint: k.id, Timeline: k.timeline, MetaIndex: k.metaIndex}
-		}
+	// Of several cuts there the oldest: after a start, those below the store's are expired.
+	if i := slices.IndexFunc(c.cuts, func(k *cut) bool { return k.status == cutReady && k.at == upTo }); i >= 0 {
+		job.base = Base{Checkpoint: c.cuts[i].id, Timeline: c.cuts[i].timeline, MetaIndex: c.cuts[i].metaIndex}
 	}
 	job.base.Ref = upTo
 	c.expireBefore(upTo)
