@@ -31,6 +31,10 @@ func (g *Group) pullSnapshots() (deliver func()) {
 			default:
 			}
 		},
+		Begins: func() (term, index uint64) {
+			snap := snapshotOf(g.raft.Stats())
+			return snap.term, snap.index
+		},
 		First: func() uint64 {
 			first, err := g.log.FirstIndex()
 			if err != nil {

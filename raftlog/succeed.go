@@ -231,15 +231,22 @@ func (d *succeeding) outlook() outlook {
 	return outlook{leadership: d.g.leads(), follower: d.g.raft.State() == raft.Follower, contact: d.g.raft.LastContact()}
 }
 
+// number returns a figure of the library's: it hands the ends of its log out as text only.
+func number(stats map[string]string, name string) uint64 {
+	n, _ := strconv.ParseUint(stats[name], 10, 64)
+	return n
+}
+
+// snapshotOf returns the end of the newest snapshot.
+func snapshotOf(stats map[string]string) position {
+	return position{number(stats, "last_snapshot_term"), number(stats, "last_snapshot_index")}
+}
+
 // whole adds the end of the log, and whether this member votes.
 func (o outlook) whole(g *Group) outlook {
-	st := g.raft.Stats() // the library hands the ends of its log out as text only
-	number := func(name string) uint64 {
-		n, _ := strconv.ParseUint(st[name], 10, 64)
-		return n
-	}
-	o.last = position{number("last_log_term"), number("last_log_index")}
-	if snap := (position{number("last_snapshot_term"), number("last_snapshot_index")}); snap.index > o.last.index {
+	st := g.raft.Stats()
+	o.last = position{number(st, "last_log_term"), number(st, "last_log_index")}
+	if snap := snapshotOf(st); snap.index > o.last.index {
 		o.last = snap
 	}
 	if f := g.raft.GetConfiguration(); f.Error() == nil {

@@ -17,6 +17,9 @@ import (
 // that the snapshot was taken. The library then asks the member with the entry behind the snapshot, hears where the log
 // really ends, and goes on there. What it believes in between does no harm: that the member has what the snapshot contains,
 // all of which is committed already.
+//
+// A member that was brought beyond the leader's newest snapshot, as by a leader before, is asked with entries that its own snapshot
+// covers, which the library refuses for good. It takes them for what they are: committed, as those that its log begins behind.
 
 // refusal is how the error of a refused snapshot begins. It comes through the network as text.
 const refusal = "transport: a snapshot's files are pulled before it is taken; the log ends at "
@@ -29,6 +32,8 @@ type PullConfig struct {
 	Needed func(leader raft.ServerID, index uint64)
 	// First returns the first index of the own log; 0 when it is empty.
 	First func() uint64
+	// Begins returns the snapshot that the own log begins with; 0 = none.
+	Begins func() (term, index uint64)
 }
 
 // puller stands between the transport and Raft.
@@ -64,6 +69,9 @@ func (p *puller) forward() {
 			if req, ok := rpc.Command.(*raft.InstallSnapshotRequest); ok {
 				p.loops.Go(func() { p.refuse(rpc, req) })
 				continue
+			}
+			if req, ok := rpc.Command.(*raft.AppendEntriesRequest); ok {
+				rpc.Command = p.skip(req)
 			}
 			select {
 			case p.out <- rpc:
@@ -108,9 +116,27 @@ func (p *puller) refuse(rpc raft.RPC, req *raft.InstallSnapshotRequest) {
 	rpc.Respond(&raft.InstallSnapshotResponse{Term: req.Term}, fmt.Errorf("%s%d", refusal, last))
 }
 
+// skip returns a request without what the own snapshot covers: a copy, where there is any.
+func (p *puller) skip(req *raft.AppendEntriesRequest) *raft.AppendEntriesRequest {
+	if first := p.cfg.First(); req.PrevLogEntry == 0 || first > 0 && req.PrevLogEntry+1 >= first {
+		return req
+	}
+	term, index := p.cfg.Begins()
+	if req.PrevLogEntry >= index {
+		return req
+	}
+	rest := *req
+	rest.PrevLogEntry, rest.PrevLogTerm = index, term
+	for len(rest.Entries) > 0 && rest.Entries[0].Index <= index {
+		rest.Entries = rest.Entries[1:]
+	}
+	return &rest
+}
+
 func (p *puller) close() { p.once.Do(func() { close(p.stop) }) }
 
-// resumes says whether a refused snapshot need not be taken, because the log goes on where the member's ends.
+// resumes says whether a refused snapshot need not be taken, because the log goes on where the member's ends, or the member has what
+// is in it.
 func (p *puller) resumes(err error, snapshot uint64) bool {
 	if p == nil || err == nil {
 		return false
@@ -124,5 +150,5 @@ func (p *puller) resumes(err error, snapshot uint64) bool {
 		return false
 	}
 	first := p.cfg.First()
-	return last <= snapshot && first > 0 && first <= last // it sends what is behind an entry with that entry's term
+	return last > snapshot || first > 0 && first <= last // it sends what is behind an entry with that entry's term
 }
