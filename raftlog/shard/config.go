@@ -28,8 +28,9 @@ const (
 	DefaultAnonymousTTL = dataflow.AnonymousProducerTTL
 	// DefaultExpireEvery bounds how much longer than its TTL something is remembered.
 	DefaultExpireEvery = time.Minute
-	// DefaultMaxLeases: a shard has few members that could ask.
-	DefaultMaxLeases = 2
+	// DefaultMaxLeases is for all other members of a large group at once, and some that have restarted since and come no more: a
+	// lease keeps its files, and what is written behind it. Why not fewer: who finds no room waits until one has been idle for long.
+	DefaultMaxLeases = 8
 	// DefaultLeaseIdle is longer than a member needs to restart and to come back; what it holds the log for is then let go.
 	DefaultLeaseIdle = 2 * time.Minute
 	// DefaultLeaseMax bounds how long the disk keeps what was dropped meanwhile: time for some 100 GB.
