@@ -211,7 +211,9 @@ func TestRowsGoAnotherWayWhenTheLeadersNodeDoesNotTakeThem(t *testing.T) {
 			g.set(func() { g.refuse["n2"] = refused(dataflow.Errorf(dataflow.ReasonDiskLow, "little disk")) })
 		},
 		"is overloaded": func(_ *testing.T, g *leadingGroup, _ *fakeNet, _ []*leadingNode) {
-			g.set(func() { g.refuse["n2"] = refused(dataflow.Errorf(dataflow.ReasonOverloaded, "much to do").WithRetry(time.Second)) })
+			g.set(func() {
+				g.refuse["n2"] = refused(dataflow.Errorf(dataflow.ReasonOverloaded, "much to do").WithRetry(time.Second))
+			})
 		},
 		"is gone": func(_ *testing.T, _ *leadingGroup, w *fakeNet, nodes []*leadingNode) {
 			w.stop("b:1", nodes[1].fakeNode)
