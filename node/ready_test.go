@@ -26,11 +26,11 @@ import (
 )
 
 // freePort returns an address where nothing listens: a node that is still opening cannot be asked for its own. It is none of those
-// that systems give to who asks for any, and other tests do meanwhile.
+// that systems give to who asks for any, nor of those that tests with real servers choose from: other tests run meanwhile.
 func freePort(t *testing.T) string {
 	t.Helper()
 	for range 100 {
-		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20_000+rand.IntN(10_000))); err == nil {
+		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(8_000))); err == nil {
 			defer func() { _ = l.Close() }() // it was only asked for its number
 			return l.Addr().String()
 		}
