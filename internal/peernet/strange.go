@@ -39,6 +39,10 @@ var errStranger = errors.New("a client of HTTP or gRPC has taken this port, whic
 // http2Preface is what a client of HTTP/2, and so of gRPC, says first.
 const http2Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
+// peerSettings is what a port between nodes says to a client of HTTP/2 before anything else: settings with one that no standard has,
+// which clients ignore. A node that asks what is served there, because its hello has failed for a moment, knows the port by it.
+var peerSettings = [...]byte{0, 0, 6, 4, 0, 0, 0, 0, 0, 0xf7, 0x12, 0, 0, 0, 1}
+
 var httpMethods = [...]string{"GET ", "HEAD ", "POST ", "PUT ", "DELETE ", "OPTIONS ", "PATCH ", "CONNECT "}
 
 // meet has Config.Stranger answer when what was read of a connection is the beginning of a client's; else it returns err.
@@ -53,6 +57,9 @@ func (n *Net) meet(raw net.Conn, read []byte, err error) error {
 		return err
 	}
 	if n.cfg.Stranger != nil {
+		if http2 {
+			_, _ = raw.Write(peerSettings[:]) // who answers next meets the same error
+		}
 		n.cfg.Stranger(&replayed{timed: timed{raw}, read: read}, http2)
 	}
 	return errStranger
@@ -138,8 +145,14 @@ func (n *Net) protocolAt(ctx context.Context, addr string, failed error) string 
 	switch {
 	case bytes.HasPrefix(b[:], []byte("HTTP/")):
 		return "HTTP"
-	case b[0] == 0 && b[3] == 4 && [4]byte(b[5:]) == [4]byte{}:
-		return "gRPC"
+	case b[0] != 0 || b[3] != 4 || [4]byte(b[5:]) != [4]byte{}:
+		return ""
 	}
-	return ""
+	if bytes.HasPrefix(peerSettings[:], b[:]) {
+		var first [len(peerSettings) - head]byte
+		if _, err := io.ReadFull(c, first[:]); err != nil || bytes.HasSuffix(peerSettings[:], first[:]) {
+			return ""
+		}
+	}
+	return "gRPC"
 }
