@@ -25,6 +25,9 @@ type figure struct {
 	unit   float64
 	// The second half of a life may show growth of slack, or of share of what it began with, whichever is more.
 	slack, share float64
+	// together says that the nodes' sum counts: what some need for leading a shard, the meta log or a pipeline moves between them
+	// with every fault. One shard's lead is 12 to 18 goroutines, the meta log's some 20.
+	together bool
 }
 
 // figures and what each may grow by. A leak of something per call, per checkpoint or per row is tens of thousands in an hour, one per
@@ -32,16 +35,16 @@ type figure struct {
 var figures = []figure{
 	// Connections that come and go have a handful each, and calls of other nodes may be under way: fewer than half a minute's
 	// leak of one per round, more than what a look happens upon.
-	{"goroutines", "go_goroutines", 1, 12, .05},
+	{"goroutines", "go_goroutines", 1, 12, .05, true},
 	// Pebble opens and closes tables as it compacts, and a connection is a file on both sides.
-	{"files", "process_open_fds", 1, 12, .05},
+	{"files", "process_open_fds", 1, 12, .05, true},
 	// Twice what was alive at the last collection, about: what a query holds at that moment is in it.
-	{"heap goal, MiB", "go_memstats_next_gc_bytes", 1 << 20, 4, .10},
+	{"heap goal, MiB", "go_memstats_next_gc_bytes", 1 << 20, 4, .10, false},
 	// The allocator gives memory back late, and Pebble's cache and memory tables fill up in the first minutes.
-	{"resident, MiB", "process_resident_memory_bytes", 1 << 20, 16, .10},
+	{"resident, MiB", "process_resident_memory_bytes", 1 << 20, 16, .10, false},
 	// A log is between its trailing bytes and those and a snapshot's long, in whole segments, for each of the shards; a store is
 	// compacted when it is worth it.
-	{"disk, MiB", "", 1 << 20, shards * (soakSnapshot + soakTrailing + 2*soakSegment) / (1 << 20), .10},
+	{"disk, MiB", "", 1 << 20, shards * (soakSnapshot + soakTrailing + 2*soakSegment) / (1 << 20), .10, false},
 }
 
 // key is the figure's name in samples.

@@ -107,6 +107,9 @@ func (s *soak) life(d time.Duration) error {
 	w.begin(s.write)
 	w.begin(s.read)
 	w.begin(s.follow)
+	if err := s.warm(ctx); err != nil {
+		return err
+	}
 	every := min(time.Minute, max(15*time.Second, d/30))
 	began := time.Now()
 	for round := 1; time.Since(began) < d; round++ {
@@ -129,6 +132,29 @@ func (s *soak) life(d time.Duration) error {
 	}
 	if grown := s.samples.grown(); len(grown) > 0 {
 		return violation("I14: %v", errors.Join(grown...))
+	}
+	return nil
+}
+
+// warm lets each node give all its leads away once. After that every node has the connections to every other that it keeps, and
+// its stores have the files that they have while they work: a short life's second half would still show how these come.
+func (s *soak) warm(ctx context.Context) error {
+	w := s.w
+	for _, n := range w.all[:w.size] {
+		w.drained = append(w.drained, n)
+		if err := w.until(ctx, n.name+" is drained", func(ctx context.Context) error {
+			_, err := w.client.DrainNode(ctx, n.name, false)
+			return err
+		}); err != nil {
+			return err
+		}
+		w.history.log("%s gives its leads away", n.name)
+		if err := pause.For(ctx, 5*time.Second); err != nil { // its leads go one at a time
+			return err
+		}
+		if err := w.heal(ctx); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -169,11 +195,21 @@ func (s *soak) dismiss(ctx context.Context) error {
 	})
 }
 
-// look waits until every node has everything, while nobody asks for anything, and then looks at what each needs.
+// look waits until every node has everything and leads its part, while nobody asks for anything, and then looks at what each needs:
+// what leads it has, and to whom it is connected for them, is then no chance of the last faults.
 func (s *soak) look(ctx context.Context, at time.Duration) error {
 	s.gate.Lock()
 	defer s.gate.Unlock()
 	w := s.w
+	if err := w.until(ctx, "the leads are spread", func(ctx context.Context) error {
+		r, err := w.client.Rebalance(ctx)
+		if err == nil && len(r.GetMoves()) > 0 {
+			err = fmt.Errorf("%d have just been moved", len(r.GetMoves()))
+		}
+		return err
+	}); err != nil {
+		return err
+	}
 	if err := s.exact(ctx); err != nil {
 		return err
 	}
@@ -181,21 +217,28 @@ func (s *soak) look(ctx context.Context, at time.Duration) error {
 	if err := pause.For(ctx, 3*time.Second); err != nil {
 		return err
 	}
+	sum := make(map[string]float64)
 	for i, n := range w.all[:w.size] {
-		if err := w.until(ctx, n.name+" shows its figures", func(ctx context.Context) error {
-			got, err := n.needs(ctx)
-			if err == nil {
-				if i == 2 {
-					got = map[string]float64{"disk": got["disk"]} // its process is not the same one
-				}
-				s.samples.add(n.name, at, got)
-				w.history.log("%s needs %s", n.name, show(got))
-			}
+		var got map[string]float64
+		if err := w.until(ctx, n.name+" shows its figures", func(ctx context.Context) (err error) {
+			got, err = n.needs(ctx)
 			return err
 		}); err != nil {
 			return err
 		}
+		w.history.log("%s needs %s", n.name, show(got))
+		for _, f := range figures {
+			switch v := got[f.key()]; {
+			case f.together:
+				sum[f.key()] += v
+				delete(got, f.key())
+			case i == 2 && f.metric != "":
+				delete(got, f.key()) // its process is not the same one
+			}
+		}
+		s.samples.add(n.name, at, got)
 	}
+	s.samples.add("all", at, sum)
 	return nil
 }
 
