@@ -29,9 +29,10 @@ func (c *Client) AddNode(ctx context.Context, name, peerAddr string) (*weirv1.No
 	return r.GetNode(), err
 }
 
-// RemoveNode takes a node out of the group, for good. It returns before the node has left.
-func (c *Client) RemoveNode(ctx context.Context, name string) (*weirv1.NodeStatus, error) {
-	r, err := call(ctx, c, repeatable, c.cluster.RemoveNode, &weirv1.RemoveNodeRequest{Node: name})
+// RemoveNode takes a node out of the group, for good, and returns before the node has left. With undo it takes that back, as long
+// as the node is not gone.
+func (c *Client) RemoveNode(ctx context.Context, name string, undo bool) (*weirv1.NodeStatus, error) {
+	r, err := call(ctx, c, repeatable, c.cluster.RemoveNode, &weirv1.RemoveNodeRequest{Node: name, Undo: undo})
 	return r.GetNode(), err
 }
 

@@ -66,6 +66,14 @@ func (c *cli) printStatus(ctx context.Context, w *weir.Client) error {
 			return err
 		}
 	}
+	for _, n := range s.GetNodes() {
+		if n.GetState() != "leaving" {
+			continue
+		}
+		if _, err := fmt.Fprintf(c.stdout, "%s\n\n", departureText(s, n.GetNode())); err != nil {
+			return err
+		}
+	}
 	var leaderless []string
 	t := newTable(c.stdout, "LOG", "ROLE", "LEADER", "VOTERS", "READERS", "TERM", "APPLIED", "LAST", "SNAPSHOT")
 	for _, l := range append([]*weirv1.RaftLog{s.GetMeta()}, s.GetShardLogs()...) {
@@ -182,16 +190,6 @@ while the group goes on, and weir cluster status shows it joining, then active. 
 			return usage(fmt.Errorf("where is node %s? say --peer-addr HOST:PORT", args[0]))
 		}
 		n, err := w.AddNode(ctx, args[0], addr)
-		return c.printNode(n, err)
-	})
-}
-
-func (c *cli) clusterRemoveCommand() *cobra.Command {
-	return c.clientVerb(&cobra.Command{Use: "remove NODE [flags]", Short: "Take a node out of the group, for good",
-		Long: `Take a node out of the group, for good: also one that is gone with its disk. Its name is not given again. The
-command returns at once; weir cluster status shows the node leaving, then gone. Add its successor first: until then the group
-has fewer copies.`}, cobra.ExactArgs(1), func(ctx context.Context, w *weir.Client, args []string) error {
-		n, err := w.RemoveNode(ctx, args[0])
 		return c.printNode(n, err)
 	})
 }

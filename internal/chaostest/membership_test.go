@@ -58,7 +58,7 @@ func (w *world) work(ctx context.Context, j *job) error {
 		call        func(context.Context) error
 	}{
 		{j.new.name, "active", func(ctx context.Context) error { _, err := w.client.AddNode(ctx, j.new.name, j.new.peer); return err }},
-		{j.old.name, "gone", func(ctx context.Context) error { _, err := w.client.RemoveNode(ctx, j.old.name); return err }},
+		{j.old.name, "gone", func(ctx context.Context) error { _, err := w.client.RemoveNode(ctx, j.old.name, false); return err }},
 	}
 	for _, s := range steps {
 		for {

@@ -369,7 +369,7 @@ type Cluster interface {
 	// AddNode takes the node at an address into the group, RemoveNode takes one out, DrainNode keeps the lead of all logs away
 	// from one, or lets it lead again. They return before that is done.
 	AddNode(ctx context.Context, peerAddr, name string) (*weirv1.NodeStatus, error)
-	RemoveNode(ctx context.Context, node string) (*weirv1.NodeStatus, error)
+	RemoveNode(ctx context.Context, node string, undo bool) (*weirv1.NodeStatus, error)
 	DrainNode(ctx context.Context, node string, undo bool) (*weirv1.NodeStatus, error)
 	// Replicas returns how many nodes are to vote in each shard's log, 0 in a group of one; SetReplicas says how many it is to be.
 	Replicas() int

@@ -73,7 +73,7 @@ func (s *clusterService) AddNode(ctx context.Context, req *weirv1.AddNodeRequest
 
 // RemoveNode implements weirv1.ClusterServiceServer.
 func (s *clusterService) RemoveNode(ctx context.Context, req *weirv1.RemoveNodeRequest) (*weirv1.RemoveNodeResponse, error) {
-	n, err := s.b.Cluster.RemoveNode(ctx, req.GetNode())
+	n, err := s.b.Cluster.RemoveNode(ctx, req.GetNode(), req.GetUndo())
 	if err != nil {
 		return nil, err
 	}

@@ -32,7 +32,7 @@ func (m *Membership) node(ctx context.Context, member *meta.Member) *weirv1.Node
 	s := &weirv1.NodeStatus{}
 	switch {
 	case member.ID == m.cfg.Self.Node:
-		s = m.cfg.Local()
+		s = m.local()
 		s.Reachable = true
 	case member.State != meta.MemberGone:
 		ctx, cancel := context.WithTimeout(ctx, askTime)
@@ -79,7 +79,7 @@ func (m *Membership) Add(ctx context.Context, addr, name string) (*weirv1.NodeSt
 	return m.node(ctx, &member), nil
 }
 
-// Set moves a node to a state: leaving, drained, or active again.
+// Set moves a node to a state: leaving, joining again, drained, or active again.
 func (m *Membership) Set(ctx context.Context, node string, to meta.MemberState) (*weirv1.NodeStatus, error) {
 	member, err := m.cfg.Meta.SetMemberState(ctx, node, to)
 	if err != nil {
@@ -279,7 +279,7 @@ type server struct {
 
 // GetNodeStatus implements peerv1.NodeServiceServer.
 func (s *server) GetNodeStatus(context.Context, *peerv1.GetNodeStatusRequest) (*peerv1.GetNodeStatusResponse, error) {
-	return &peerv1.GetNodeStatusResponse{Node: s.m.cfg.Local()}, nil
+	return &peerv1.GetNodeStatusResponse{Node: s.m.local()}, nil
 }
 
 // TransferLead implements peerv1.NodeServiceServer.

@@ -166,6 +166,10 @@ func (m *Membership) step(ctx context.Context, name string, log Log, want []stri
 	if s.Do == HandOver && name != metaLog || s.Do == Remove && name == metaLog && m.inShards(s.Node) {
 		return
 	}
+	if takesVote(s, servers) && !m.confirmed(ctx, servers, s.Node) {
+		m.cfg.Logger.Info("a vote stays: too few of the other voters answer now", "log", name, "node", s.Node)
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, stepTime)
 	defer cancel()
 	switch s.Do {

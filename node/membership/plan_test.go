@@ -18,6 +18,7 @@ import (
 //	                      the log's members as NAME, NAME- for one without a vote, with ! for one that lags and ? for one that
 //	                      is away. All nodes that are in the group are to vote unless want says otherwise
 //	run self=NODE …       the same until nothing is left to do; who lags catches up as soon as it is asked
+//	held self=NODE …      which node leaves and is in the log still, and why, by the same two lines
 //	leads [even]          the moves of leads; first line the nodes as NAME[:FIT], second the leaders of the shards in order, - for
 //	                      none; then the voters of each shard, a line each, or nothing: all
 //	place replicas=N      who is to vote; first line the nodes as NAME[:FIT], then the voters of each log as they are, a line each,
@@ -35,6 +36,8 @@ func TestScenarios(t *testing.T) {
 				return place(t, d, lines)
 			case "next", "run":
 				return next(t, d, members(t, lines[0]), servers(lines[1]))
+			case "held":
+				return held(t, d, members(t, lines[0]), servers(lines[1]))
 			case "group":
 				g = newGroup(t, d)
 				return g.settle(t)
@@ -47,19 +50,31 @@ func TestScenarios(t *testing.T) {
 	})
 }
 
-func next(t *testing.T, d *datadriven.TestData, members []meta.Member, servers []membership.Server) string {
-	var self string
+// looker returns who leads a log, and who is to vote in it.
+func looker(t *testing.T, d *datadriven.TestData, members []meta.Member) (self string, want []string) {
 	d.ScanArgs(t, "self", &self)
-	var want []string
 	if arg, ok := d.Arg("want"); ok {
-		want = slices.DeleteFunc(arg.Vals, func(id string) bool { return id == "" })
-	} else {
-		for _, m := range members {
-			if m.In() {
-				want = append(want, m.ID)
-			}
+		return self, slices.DeleteFunc(arg.Vals, func(id string) bool { return id == "" })
+	}
+	for _, m := range members {
+		if m.In() {
+			want = append(want, m.ID)
 		}
 	}
+	return self, want
+}
+
+func held(t *testing.T, d *datadriven.TestData, members []meta.Member, servers []membership.Server) string {
+	self, want := looker(t, d, members)
+	h := membership.Held(members, want, servers, self)
+	if h == nil {
+		return "nobody"
+	}
+	return fmt.Sprintf("%s: %s; for %v", h.Node, h.Why, h.For)
+}
+
+func next(t *testing.T, d *datadriven.TestData, members []meta.Member, servers []membership.Server) string {
+	self, want := looker(t, d, members)
 	var out strings.Builder
 	for range 20 {
 		s := membership.Next(members, want, servers, self)

@@ -82,11 +82,14 @@ func (s *Service) AddNode(ctx context.Context, peerAddr, name string) (*weirv1.N
 	return m.Add(ctx, peerAddr, name)
 }
 
-// RemoveNode takes a node out of the group.
-func (s *Service) RemoveNode(ctx context.Context, node string) (*weirv1.NodeStatus, error) {
+// RemoveNode takes a node out of the group, or takes that back.
+func (s *Service) RemoveNode(ctx context.Context, node string, undo bool) (*weirv1.NodeStatus, error) {
 	m, err := s.members()
 	if err != nil {
 		return nil, err
+	}
+	if undo {
+		return m.Set(ctx, node, meta.MemberJoining)
 	}
 	return m.Set(ctx, node, meta.MemberLeaving)
 }

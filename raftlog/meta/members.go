@@ -20,7 +20,7 @@ type MemberState uint8
 
 // The states of a node. One node at a time is on its way from one to the next: joining or leaving.
 const (
-	MemberJoining MemberState = iota + 1 // it is being brought up to date
+	MemberJoining MemberState = iota + 1 // it is being brought up to date, or back into the logs that it had left
 	MemberActive
 	MemberDrained // it leads nothing, if others can
 	MemberLeaving // it is being taken out of all logs
@@ -128,8 +128,7 @@ func (s *State) putMember(c *metav1.PutMember) (any, error) {
 		old := &s.Members[i]
 		switch {
 		case old.State == MemberGone:
-			return nil, dataflow.Errorf(dataflow.ReasonNodeConflict, "node %s has left the group, and its name is not given again", m.ID).
-				WithHint("start the node with another --node-id")
+			return nil, leftForGood(m.ID)
 		case old.DataID != m.DataID:
 			return nil, dataflow.Errorf(dataflow.ReasonNodeConflict, "node %s is known with another data directory: what it had acknowledged is not in this one", m.ID).
 				WithHint("start the node with another --node-id and an empty data directory, then weir cluster add it and weir cluster remove %s", m.ID)
@@ -148,6 +147,12 @@ func (s *State) putMember(c *metav1.PutMember) (any, error) {
 	return m, nil
 }
 
+// leftForGood refuses to have a node back.
+func leftForGood(id string) error {
+	return dataflow.Errorf(dataflow.ReasonNodeConflict, "node %s has left the group, and its name is not given again", id).
+		WithHint("start the node with another --node-id")
+}
+
 // refuseMove lets one node at a time join or leave.
 func (s *State) refuseMove(what string) error {
 	if m := s.Moving(); m != nil {
@@ -155,7 +160,7 @@ func (s *State) refuseMove(what string) error {
 		if m.State == MemberJoining {
 			return e.WithHint("weir cluster status shows how far it is; if it cannot finish, weir cluster remove %s takes it out first", m.ID)
 		}
-		return e.WithHint("weir cluster status shows how far it is; try again then")
+		return e.WithHint("weir cluster status shows what it waits for; try again then, or take its removal back: weir cluster remove %s --undo", m.ID)
 	}
 	return nil
 }
@@ -175,6 +180,13 @@ func (s *State) setMemberState(c *metav1.SetMemberState) (any, error) {
 		return nil, dataflow.Errorf(dataflow.ReasonNodeConflict, "node %s is %s and cannot become %s", m.ID, m.State, to)
 	}
 	switch to {
+	case MemberJoining: // a removal is taken back, which may have begun
+		switch m.State {
+		case MemberActive, MemberDrained:
+			return *m, nil // it does not leave
+		case MemberGone:
+			return nil, leftForGood(m.ID)
+		}
 	case MemberActive:
 		if m.State != MemberJoining && m.State != MemberDrained {
 			return refused()

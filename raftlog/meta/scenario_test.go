@@ -173,7 +173,7 @@ func (s *scenario) apply(t *testing.T, d *datadriven.TestData, line string) stri
 	case "put-node":
 		return result(s.log.PutMember(ctx, meta.Member{ID: a["id"], DataID: a["data"], PeerAddr: a["addr"]}))
 	case "node":
-		states := map[string]meta.MemberState{"active": meta.MemberActive, "drained": meta.MemberDrained, "leaving": meta.MemberLeaving, "gone": meta.MemberGone}
+		states := map[string]meta.MemberState{"joining": meta.MemberJoining, "active": meta.MemberActive, "drained": meta.MemberDrained, "leaving": meta.MemberLeaving, "gone": meta.MemberGone}
 		return result(s.log.SetMemberState(ctx, a["id"], states[a["to"]]))
 	case "place": // meta=NODE,… shards=NODE,…/NODE,…
 		var p meta.Placement

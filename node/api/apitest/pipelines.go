@@ -227,7 +227,10 @@ func (f *Fake) AddNode(_ context.Context, _, name string) (*weirv1.NodeStatus, e
 }
 
 // RemoveNode implements api.Cluster.
-func (f *Fake) RemoveNode(_ context.Context, node string) (*weirv1.NodeStatus, error) {
+func (f *Fake) RemoveNode(_ context.Context, node string, undo bool) (*weirv1.NodeStatus, error) {
+	if undo {
+		return &weirv1.NodeStatus{Node: node, State: "joining"}, nil
+	}
 	return &weirv1.NodeStatus{Node: node, State: "leaving"}, nil
 }
 

@@ -595,7 +595,9 @@ type NodeStatus struct {
 	DiskFreeBytes   uint64 `protobuf:"varint,13,opt,name=disk_free_bytes,json=diskFreeBytes,proto3" json:"disk_free_bytes,omitempty"`
 	DiskNeededBytes uint64 `protobuf:"varint,14,opt,name=disk_needed_bytes,json=diskNeededBytes,proto3" json:"disk_needed_bytes,omitempty"`
 	// The replicas of other nodes that are rebuilt from this one now.
-	Rebuilds      []*Rebuild `protobuf:"bytes,15,rep,name=rebuilds,proto3" json:"rebuilds,omitempty"`
+	Rebuilds []*Rebuild `protobuf:"bytes,15,rep,name=rebuilds,proto3" json:"rebuilds,omitempty"`
+	// The logs that this node leads and that a node which leaves is still in.
+	Departures    []*Departure `protobuf:"bytes,16,rep,name=departures,proto3" json:"departures,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -735,6 +737,86 @@ func (x *NodeStatus) GetRebuilds() []*Rebuild {
 	return nil
 }
 
+func (x *NodeStatus) GetDepartures() []*Departure {
+	if x != nil {
+		return x.Departures
+	}
+	return nil
+}
+
+// Departure is a log that a node which leaves is still in, as the log's leader says.
+type Departure struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// meta, or shard-N.
+	Log string `protobuf:"bytes,1,opt,name=log,proto3" json:"log,omitempty"`
+	// The node that leaves.
+	Node string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	// What comes before it can leave the log.
+	WaitsFor string `protobuf:"bytes,3,opt,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`
+	// The nodes that have to answer, or to catch up, before; none while it goes on by itself.
+	Nodes         []string `protobuf:"bytes,4,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Departure) Reset() {
+	*x = Departure{}
+	mi := &file_weir_v1_cluster_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Departure) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Departure) ProtoMessage() {}
+
+func (x *Departure) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_cluster_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Departure.ProtoReflect.Descriptor instead.
+func (*Departure) Descriptor() ([]byte, []int) {
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Departure) GetLog() string {
+	if x != nil {
+		return x.Log
+	}
+	return ""
+}
+
+func (x *Departure) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *Departure) GetWaitsFor() string {
+	if x != nil {
+		return x.WaitsFor
+	}
+	return ""
+}
+
+func (x *Departure) GetNodes() []string {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
 // Rebuild is a replica of a shard that a node brings from another one.
 type Rebuild struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -751,7 +833,7 @@ type Rebuild struct {
 
 func (x *Rebuild) Reset() {
 	*x = Rebuild{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[9]
+	mi := &file_weir_v1_cluster_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -763,7 +845,7 @@ func (x *Rebuild) String() string {
 func (*Rebuild) ProtoMessage() {}
 
 func (x *Rebuild) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[9]
+	mi := &file_weir_v1_cluster_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -776,7 +858,7 @@ func (x *Rebuild) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rebuild.ProtoReflect.Descriptor instead.
 func (*Rebuild) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{9}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Rebuild) GetShard() uint32 {
@@ -825,7 +907,7 @@ type NodeCut struct {
 
 func (x *NodeCut) Reset() {
 	*x = NodeCut{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[10]
+	mi := &file_weir_v1_cluster_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -837,7 +919,7 @@ func (x *NodeCut) String() string {
 func (*NodeCut) ProtoMessage() {}
 
 func (x *NodeCut) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[10]
+	mi := &file_weir_v1_cluster_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -850,7 +932,7 @@ func (x *NodeCut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeCut.ProtoReflect.Descriptor instead.
 func (*NodeCut) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{10}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *NodeCut) GetPipeline() string {
@@ -879,7 +961,7 @@ type AddNodeRequest struct {
 
 func (x *AddNodeRequest) Reset() {
 	*x = AddNodeRequest{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[11]
+	mi := &file_weir_v1_cluster_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -891,7 +973,7 @@ func (x *AddNodeRequest) String() string {
 func (*AddNodeRequest) ProtoMessage() {}
 
 func (x *AddNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[11]
+	mi := &file_weir_v1_cluster_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -904,7 +986,7 @@ func (x *AddNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddNodeRequest.ProtoReflect.Descriptor instead.
 func (*AddNodeRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{11}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *AddNodeRequest) GetPeerAddr() string {
@@ -931,7 +1013,7 @@ type AddNodeResponse struct {
 
 func (x *AddNodeResponse) Reset() {
 	*x = AddNodeResponse{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[12]
+	mi := &file_weir_v1_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -943,7 +1025,7 @@ func (x *AddNodeResponse) String() string {
 func (*AddNodeResponse) ProtoMessage() {}
 
 func (x *AddNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[12]
+	mi := &file_weir_v1_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -956,7 +1038,7 @@ func (x *AddNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddNodeResponse.ProtoReflect.Descriptor instead.
 func (*AddNodeResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{12}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *AddNodeResponse) GetNode() *NodeStatus {
@@ -968,15 +1050,17 @@ func (x *AddNodeResponse) GetNode() *NodeStatus {
 
 // RemoveNodeRequest names a node.
 type RemoveNodeRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// Take the removal back: a node that is leaving joins again. Nothing changes for a node that does not leave.
+	Undo          bool `protobuf:"varint,2,opt,name=undo,proto3" json:"undo,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RemoveNodeRequest) Reset() {
 	*x = RemoveNodeRequest{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[13]
+	mi := &file_weir_v1_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -988,7 +1072,7 @@ func (x *RemoveNodeRequest) String() string {
 func (*RemoveNodeRequest) ProtoMessage() {}
 
 func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[13]
+	mi := &file_weir_v1_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1001,7 +1085,7 @@ func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNodeRequest.ProtoReflect.Descriptor instead.
 func (*RemoveNodeRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{13}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RemoveNodeRequest) GetNode() string {
@@ -1011,7 +1095,14 @@ func (x *RemoveNodeRequest) GetNode() string {
 	return ""
 }
 
-// RemoveNodeResponse shows the node as it leaves.
+func (x *RemoveNodeRequest) GetUndo() bool {
+	if x != nil {
+		return x.Undo
+	}
+	return false
+}
+
+// RemoveNodeResponse shows the node as it leaves, or joins again.
 type RemoveNodeResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          *NodeStatus            `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
@@ -1021,7 +1112,7 @@ type RemoveNodeResponse struct {
 
 func (x *RemoveNodeResponse) Reset() {
 	*x = RemoveNodeResponse{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[14]
+	mi := &file_weir_v1_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1033,7 +1124,7 @@ func (x *RemoveNodeResponse) String() string {
 func (*RemoveNodeResponse) ProtoMessage() {}
 
 func (x *RemoveNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[14]
+	mi := &file_weir_v1_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1046,7 +1137,7 @@ func (x *RemoveNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNodeResponse.ProtoReflect.Descriptor instead.
 func (*RemoveNodeResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{14}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RemoveNodeResponse) GetNode() *NodeStatus {
@@ -1068,7 +1159,7 @@ type DrainNodeRequest struct {
 
 func (x *DrainNodeRequest) Reset() {
 	*x = DrainNodeRequest{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[15]
+	mi := &file_weir_v1_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1080,7 +1171,7 @@ func (x *DrainNodeRequest) String() string {
 func (*DrainNodeRequest) ProtoMessage() {}
 
 func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[15]
+	mi := &file_weir_v1_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1093,7 +1184,7 @@ func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
 func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{15}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DrainNodeRequest) GetNode() string {
@@ -1120,7 +1211,7 @@ type DrainNodeResponse struct {
 
 func (x *DrainNodeResponse) Reset() {
 	*x = DrainNodeResponse{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[16]
+	mi := &file_weir_v1_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1132,7 +1223,7 @@ func (x *DrainNodeResponse) String() string {
 func (*DrainNodeResponse) ProtoMessage() {}
 
 func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[16]
+	mi := &file_weir_v1_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1145,7 +1236,7 @@ func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeResponse.ProtoReflect.Descriptor instead.
 func (*DrainNodeResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{16}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DrainNodeResponse) GetNode() *NodeStatus {
@@ -1164,7 +1255,7 @@ type RebalanceRequest struct {
 
 func (x *RebalanceRequest) Reset() {
 	*x = RebalanceRequest{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[17]
+	mi := &file_weir_v1_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1176,7 +1267,7 @@ func (x *RebalanceRequest) String() string {
 func (*RebalanceRequest) ProtoMessage() {}
 
 func (x *RebalanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[17]
+	mi := &file_weir_v1_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1189,7 +1280,7 @@ func (x *RebalanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebalanceRequest.ProtoReflect.Descriptor instead.
 func (*RebalanceRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{17}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 // RebalanceResponse says what was moved.
@@ -1202,7 +1293,7 @@ type RebalanceResponse struct {
 
 func (x *RebalanceResponse) Reset() {
 	*x = RebalanceResponse{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[18]
+	mi := &file_weir_v1_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1214,7 +1305,7 @@ func (x *RebalanceResponse) String() string {
 func (*RebalanceResponse) ProtoMessage() {}
 
 func (x *RebalanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[18]
+	mi := &file_weir_v1_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1227,7 +1318,7 @@ func (x *RebalanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebalanceResponse.ProtoReflect.Descriptor instead.
 func (*RebalanceResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{18}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RebalanceResponse) GetMoves() []*Move {
@@ -1249,7 +1340,7 @@ type Move struct {
 
 func (x *Move) Reset() {
 	*x = Move{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[19]
+	mi := &file_weir_v1_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1261,7 +1352,7 @@ func (x *Move) String() string {
 func (*Move) ProtoMessage() {}
 
 func (x *Move) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[19]
+	mi := &file_weir_v1_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1274,7 +1365,7 @@ func (x *Move) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Move.ProtoReflect.Descriptor instead.
 func (*Move) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{19}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Move) GetShard() uint32 {
@@ -1308,7 +1399,7 @@ type SetReplicasRequest struct {
 
 func (x *SetReplicasRequest) Reset() {
 	*x = SetReplicasRequest{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[20]
+	mi := &file_weir_v1_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1320,7 +1411,7 @@ func (x *SetReplicasRequest) String() string {
 func (*SetReplicasRequest) ProtoMessage() {}
 
 func (x *SetReplicasRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[20]
+	mi := &file_weir_v1_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1333,7 +1424,7 @@ func (x *SetReplicasRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetReplicasRequest.ProtoReflect.Descriptor instead.
 func (*SetReplicasRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{20}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SetReplicasRequest) GetReplicas() uint32 {
@@ -1353,7 +1444,7 @@ type SetReplicasResponse struct {
 
 func (x *SetReplicasResponse) Reset() {
 	*x = SetReplicasResponse{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[21]
+	mi := &file_weir_v1_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1365,7 +1456,7 @@ func (x *SetReplicasResponse) String() string {
 func (*SetReplicasResponse) ProtoMessage() {}
 
 func (x *SetReplicasResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[21]
+	mi := &file_weir_v1_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1378,7 +1469,7 @@ func (x *SetReplicasResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetReplicasResponse.ProtoReflect.Descriptor instead.
 func (*SetReplicasResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{21}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SetReplicasResponse) GetReplicas() uint32 {
@@ -1398,7 +1489,7 @@ type VerifyClusterRequest struct {
 
 func (x *VerifyClusterRequest) Reset() {
 	*x = VerifyClusterRequest{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[22]
+	mi := &file_weir_v1_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1410,7 +1501,7 @@ func (x *VerifyClusterRequest) String() string {
 func (*VerifyClusterRequest) ProtoMessage() {}
 
 func (x *VerifyClusterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[22]
+	mi := &file_weir_v1_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1423,7 +1514,7 @@ func (x *VerifyClusterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyClusterRequest.ProtoReflect.Descriptor instead.
 func (*VerifyClusterRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{22}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *VerifyClusterRequest) GetPipelines() []string {
@@ -1443,7 +1534,7 @@ type VerifyClusterResponse struct {
 
 func (x *VerifyClusterResponse) Reset() {
 	*x = VerifyClusterResponse{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[23]
+	mi := &file_weir_v1_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1455,7 +1546,7 @@ func (x *VerifyClusterResponse) String() string {
 func (*VerifyClusterResponse) ProtoMessage() {}
 
 func (x *VerifyClusterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[23]
+	mi := &file_weir_v1_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1468,7 +1559,7 @@ func (x *VerifyClusterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyClusterResponse.ProtoReflect.Descriptor instead.
 func (*VerifyClusterResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{23}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *VerifyClusterResponse) GetVerified() []*Verified {
@@ -1493,7 +1584,7 @@ type Verified struct {
 
 func (x *Verified) Reset() {
 	*x = Verified{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[24]
+	mi := &file_weir_v1_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1505,7 +1596,7 @@ func (x *Verified) String() string {
 func (*Verified) ProtoMessage() {}
 
 func (x *Verified) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[24]
+	mi := &file_weir_v1_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1518,7 +1609,7 @@ func (x *Verified) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verified.ProtoReflect.Descriptor instead.
 func (*Verified) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{24}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Verified) GetPipeline() string {
@@ -1572,7 +1663,7 @@ type Replica struct {
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[25]
+	mi := &file_weir_v1_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1584,7 +1675,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[25]
+	mi := &file_weir_v1_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1597,7 +1688,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{25}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Replica) GetNode() string {
@@ -1685,7 +1776,7 @@ const file_weir_v1_cluster_proto_rawDesc = "" +
 	"\x06commit\x18\x02 \x01(\tR\x06commit\x12\x1d\n" +
 	"\n" +
 	"go_version\x18\x03 \x01(\tR\tgoVersion\x12\x10\n" +
-	"\x03api\x18\x04 \x01(\tR\x03api\"\x99\x04\n" +
+	"\x03api\x18\x04 \x01(\tR\x03api\"\xcd\x04\n" +
 	"\n" +
 	"NodeStatus\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
@@ -1705,7 +1796,15 @@ const file_weir_v1_cluster_proto_rawDesc = "" +
 	"\x04cuts\x18\f \x03(\v2\x10.weir.v1.NodeCutR\x04cuts\x12&\n" +
 	"\x0fdisk_free_bytes\x18\r \x01(\x04R\rdiskFreeBytes\x12*\n" +
 	"\x11disk_needed_bytes\x18\x0e \x01(\x04R\x0fdiskNeededBytes\x12,\n" +
-	"\brebuilds\x18\x0f \x03(\v2\x10.weir.v1.RebuildR\brebuilds\"\xae\x01\n" +
+	"\brebuilds\x18\x0f \x03(\v2\x10.weir.v1.RebuildR\brebuilds\x122\n" +
+	"\n" +
+	"departures\x18\x10 \x03(\v2\x12.weir.v1.DepartureR\n" +
+	"departures\"d\n" +
+	"\tDeparture\x12\x10\n" +
+	"\x03log\x18\x01 \x01(\tR\x03log\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1b\n" +
+	"\twaits_for\x18\x03 \x01(\tR\bwaitsFor\x12\x14\n" +
+	"\x05nodes\x18\x04 \x03(\tR\x05nodes\"\xae\x01\n" +
 	"\aRebuild\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1d\n" +
@@ -1724,9 +1823,10 @@ const file_weir_v1_cluster_proto_rawDesc = "" +
 	"\tpeer_addr\x18\x01 \x01(\tR\bpeerAddr\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\":\n" +
 	"\x0fAddNodeResponse\x12'\n" +
-	"\x04node\x18\x01 \x01(\v2\x13.weir.v1.NodeStatusR\x04node\"'\n" +
+	"\x04node\x18\x01 \x01(\v2\x13.weir.v1.NodeStatusR\x04node\";\n" +
 	"\x11RemoveNodeRequest\x12\x12\n" +
-	"\x04node\x18\x01 \x01(\tR\x04node\"=\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
+	"\x04undo\x18\x02 \x01(\bR\x04undo\"=\n" +
 	"\x12RemoveNodeResponse\x12'\n" +
 	"\x04node\x18\x01 \x01(\v2\x13.weir.v1.NodeStatusR\x04node\":\n" +
 	"\x10DrainNodeRequest\x12\x12\n" +
@@ -1788,7 +1888,7 @@ func file_weir_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_weir_v1_cluster_proto_rawDescData
 }
 
-var file_weir_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_weir_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_weir_v1_cluster_proto_goTypes = []any{
 	(*GetStatusRequest)(nil),      // 0: weir.v1.GetStatusRequest
 	(*GetStatusResponse)(nil),     // 1: weir.v1.GetStatusResponse
@@ -1799,66 +1899,68 @@ var file_weir_v1_cluster_proto_goTypes = []any{
 	(*GetVersionRequest)(nil),     // 6: weir.v1.GetVersionRequest
 	(*GetVersionResponse)(nil),    // 7: weir.v1.GetVersionResponse
 	(*NodeStatus)(nil),            // 8: weir.v1.NodeStatus
-	(*Rebuild)(nil),               // 9: weir.v1.Rebuild
-	(*NodeCut)(nil),               // 10: weir.v1.NodeCut
-	(*AddNodeRequest)(nil),        // 11: weir.v1.AddNodeRequest
-	(*AddNodeResponse)(nil),       // 12: weir.v1.AddNodeResponse
-	(*RemoveNodeRequest)(nil),     // 13: weir.v1.RemoveNodeRequest
-	(*RemoveNodeResponse)(nil),    // 14: weir.v1.RemoveNodeResponse
-	(*DrainNodeRequest)(nil),      // 15: weir.v1.DrainNodeRequest
-	(*DrainNodeResponse)(nil),     // 16: weir.v1.DrainNodeResponse
-	(*RebalanceRequest)(nil),      // 17: weir.v1.RebalanceRequest
-	(*RebalanceResponse)(nil),     // 18: weir.v1.RebalanceResponse
-	(*Move)(nil),                  // 19: weir.v1.Move
-	(*SetReplicasRequest)(nil),    // 20: weir.v1.SetReplicasRequest
-	(*SetReplicasResponse)(nil),   // 21: weir.v1.SetReplicasResponse
-	(*VerifyClusterRequest)(nil),  // 22: weir.v1.VerifyClusterRequest
-	(*VerifyClusterResponse)(nil), // 23: weir.v1.VerifyClusterResponse
-	(*Verified)(nil),              // 24: weir.v1.Verified
-	(*Replica)(nil),               // 25: weir.v1.Replica
-	(*timestamppb.Timestamp)(nil), // 26: google.protobuf.Timestamp
+	(*Departure)(nil),             // 9: weir.v1.Departure
+	(*Rebuild)(nil),               // 10: weir.v1.Rebuild
+	(*NodeCut)(nil),               // 11: weir.v1.NodeCut
+	(*AddNodeRequest)(nil),        // 12: weir.v1.AddNodeRequest
+	(*AddNodeResponse)(nil),       // 13: weir.v1.AddNodeResponse
+	(*RemoveNodeRequest)(nil),     // 14: weir.v1.RemoveNodeRequest
+	(*RemoveNodeResponse)(nil),    // 15: weir.v1.RemoveNodeResponse
+	(*DrainNodeRequest)(nil),      // 16: weir.v1.DrainNodeRequest
+	(*DrainNodeResponse)(nil),     // 17: weir.v1.DrainNodeResponse
+	(*RebalanceRequest)(nil),      // 18: weir.v1.RebalanceRequest
+	(*RebalanceResponse)(nil),     // 19: weir.v1.RebalanceResponse
+	(*Move)(nil),                  // 20: weir.v1.Move
+	(*SetReplicasRequest)(nil),    // 21: weir.v1.SetReplicasRequest
+	(*SetReplicasResponse)(nil),   // 22: weir.v1.SetReplicasResponse
+	(*VerifyClusterRequest)(nil),  // 23: weir.v1.VerifyClusterRequest
+	(*VerifyClusterResponse)(nil), // 24: weir.v1.VerifyClusterResponse
+	(*Verified)(nil),              // 25: weir.v1.Verified
+	(*Replica)(nil),               // 26: weir.v1.Replica
+	(*timestamppb.Timestamp)(nil), // 27: google.protobuf.Timestamp
 }
 var file_weir_v1_cluster_proto_depIdxs = []int32{
 	5,  // 0: weir.v1.GetStatusResponse.meta:type_name -> weir.v1.RaftLog
 	5,  // 1: weir.v1.GetStatusResponse.shard_logs:type_name -> weir.v1.RaftLog
-	26, // 2: weir.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
+	27, // 2: weir.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
 	8,  // 3: weir.v1.GetStatusResponse.nodes:type_name -> weir.v1.NodeStatus
 	4,  // 4: weir.v1.ListNodesResponse.nodes:type_name -> weir.v1.NodeAddress
-	26, // 5: weir.v1.NodeStatus.started_at:type_name -> google.protobuf.Timestamp
+	27, // 5: weir.v1.NodeStatus.started_at:type_name -> google.protobuf.Timestamp
 	5,  // 6: weir.v1.NodeStatus.meta:type_name -> weir.v1.RaftLog
 	5,  // 7: weir.v1.NodeStatus.shard_logs:type_name -> weir.v1.RaftLog
-	10, // 8: weir.v1.NodeStatus.cuts:type_name -> weir.v1.NodeCut
-	9,  // 9: weir.v1.NodeStatus.rebuilds:type_name -> weir.v1.Rebuild
-	26, // 10: weir.v1.Rebuild.started_at:type_name -> google.protobuf.Timestamp
-	8,  // 11: weir.v1.AddNodeResponse.node:type_name -> weir.v1.NodeStatus
-	8,  // 12: weir.v1.RemoveNodeResponse.node:type_name -> weir.v1.NodeStatus
-	8,  // 13: weir.v1.DrainNodeResponse.node:type_name -> weir.v1.NodeStatus
-	19, // 14: weir.v1.RebalanceResponse.moves:type_name -> weir.v1.Move
-	24, // 15: weir.v1.VerifyClusterResponse.verified:type_name -> weir.v1.Verified
-	25, // 16: weir.v1.Verified.replicas:type_name -> weir.v1.Replica
-	0,  // 17: weir.v1.ClusterService.GetStatus:input_type -> weir.v1.GetStatusRequest
-	2,  // 18: weir.v1.ClusterService.ListNodes:input_type -> weir.v1.ListNodesRequest
-	11, // 19: weir.v1.ClusterService.AddNode:input_type -> weir.v1.AddNodeRequest
-	13, // 20: weir.v1.ClusterService.RemoveNode:input_type -> weir.v1.RemoveNodeRequest
-	15, // 21: weir.v1.ClusterService.DrainNode:input_type -> weir.v1.DrainNodeRequest
-	17, // 22: weir.v1.ClusterService.Rebalance:input_type -> weir.v1.RebalanceRequest
-	20, // 23: weir.v1.ClusterService.SetReplicas:input_type -> weir.v1.SetReplicasRequest
-	22, // 24: weir.v1.ClusterService.VerifyCluster:input_type -> weir.v1.VerifyClusterRequest
-	6,  // 25: weir.v1.ClusterService.GetVersion:input_type -> weir.v1.GetVersionRequest
-	1,  // 26: weir.v1.ClusterService.GetStatus:output_type -> weir.v1.GetStatusResponse
-	3,  // 27: weir.v1.ClusterService.ListNodes:output_type -> weir.v1.ListNodesResponse
-	12, // 28: weir.v1.ClusterService.AddNode:output_type -> weir.v1.AddNodeResponse
-	14, // 29: weir.v1.ClusterService.RemoveNode:output_type -> weir.v1.RemoveNodeResponse
-	16, // 30: weir.v1.ClusterService.DrainNode:output_type -> weir.v1.DrainNodeResponse
-	18, // 31: weir.v1.ClusterService.Rebalance:output_type -> weir.v1.RebalanceResponse
-	21, // 32: weir.v1.ClusterService.SetReplicas:output_type -> weir.v1.SetReplicasResponse
-	23, // 33: weir.v1.ClusterService.VerifyCluster:output_type -> weir.v1.VerifyClusterResponse
-	7,  // 34: weir.v1.ClusterService.GetVersion:output_type -> weir.v1.GetVersionResponse
-	26, // [26:35] is the sub-list for method output_type
-	17, // [17:26] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	11, // 8: weir.v1.NodeStatus.cuts:type_name -> weir.v1.NodeCut
+	10, // 9: weir.v1.NodeStatus.rebuilds:type_name -> weir.v1.Rebuild
+	9,  // 10: weir.v1.NodeStatus.departures:type_name -> weir.v1.Departure
+	27, // 11: weir.v1.Rebuild.started_at:type_name -> google.protobuf.Timestamp
+	8,  // 12: weir.v1.AddNodeResponse.node:type_name -> weir.v1.NodeStatus
+	8,  // 13: weir.v1.RemoveNodeResponse.node:type_name -> weir.v1.NodeStatus
+	8,  // 14: weir.v1.DrainNodeResponse.node:type_name -> weir.v1.NodeStatus
+	20, // 15: weir.v1.RebalanceResponse.moves:type_name -> weir.v1.Move
+	25, // 16: weir.v1.VerifyClusterResponse.verified:type_name -> weir.v1.Verified
+	26, // 17: weir.v1.Verified.replicas:type_name -> weir.v1.Replica
+	0,  // 18: weir.v1.ClusterService.GetStatus:input_type -> weir.v1.GetStatusRequest
+	2,  // 19: weir.v1.ClusterService.ListNodes:input_type -> weir.v1.ListNodesRequest
+	12, // 20: weir.v1.ClusterService.AddNode:input_type -> weir.v1.AddNodeRequest
+	14, // 21: weir.v1.ClusterService.RemoveNode:input_type -> weir.v1.RemoveNodeRequest
+	16, // 22: weir.v1.ClusterService.DrainNode:input_type -> weir.v1.DrainNodeRequest
+	18, // 23: weir.v1.ClusterService.Rebalance:input_type -> weir.v1.RebalanceRequest
+	21, // 24: weir.v1.ClusterService.SetReplicas:input_type -> weir.v1.SetReplicasRequest
+	23, // 25: weir.v1.ClusterService.VerifyCluster:input_type -> weir.v1.VerifyClusterRequest
+	6,  // 26: weir.v1.ClusterService.GetVersion:input_type -> weir.v1.GetVersionRequest
+	1,  // 27: weir.v1.ClusterService.GetStatus:output_type -> weir.v1.GetStatusResponse
+	3,  // 28: weir.v1.ClusterService.ListNodes:output_type -> weir.v1.ListNodesResponse
+	13, // 29: weir.v1.ClusterService.AddNode:output_type -> weir.v1.AddNodeResponse
+	15, // 30: weir.v1.ClusterService.RemoveNode:output_type -> weir.v1.RemoveNodeResponse
+	17, // 31: weir.v1.ClusterService.DrainNode:output_type -> weir.v1.DrainNodeResponse
+	19, // 32: weir.v1.ClusterService.Rebalance:output_type -> weir.v1.RebalanceResponse
+	22, // 33: weir.v1.ClusterService.SetReplicas:output_type -> weir.v1.SetReplicasResponse
+	24, // 34: weir.v1.ClusterService.VerifyCluster:output_type -> weir.v1.VerifyClusterResponse
+	7,  // 35: weir.v1.ClusterService.GetVersion:output_type -> weir.v1.GetVersionResponse
+	27, // [27:36] is the sub-list for method output_type
+	18, // [18:27] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_weir_v1_cluster_proto_init() }
@@ -1872,7 +1974,7 @@ func file_weir_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_v1_cluster_proto_rawDesc), len(file_weir_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   26,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -104,6 +104,8 @@ func local_request_ClusterService_AddNode_0(ctx context.Context, marshaler runti
 	return msg, metadata, err
 }
 
+var filter_ClusterService_RemoveNode_0 = &utilities.DoubleArray{Encoding: map[string]int{"node": 0}, Base: []int{1, 1, 0}, Check: []int{0, 1, 2}}
+
 func request_ClusterService_RemoveNode_0(ctx context.Context, marshaler runtime.Marshaler, client ClusterServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
 		protoReq RemoveNodeRequest
@@ -117,6 +119,12 @@ func request_ClusterService_RemoveNode_0(ctx context.Context, marshaler runtime.
 	protoReq.Node, err = runtime.String(val)
 	if err != nil {
 		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "node", err)
+	}
+	if err := req.ParseForm(); err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
+	if err := runtime.PopulateQueryParameters(&protoReq, req.Form, filter_ClusterService_RemoveNode_0); err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
 	}
 	if req.Body != nil {
 		_, _ = io.Copy(io.Discard, req.Body)
@@ -138,6 +146,12 @@ func local_request_ClusterService_RemoveNode_0(ctx context.Context, marshaler ru
 	protoReq.Node, err = runtime.String(val)
 	if err != nil {
 		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "node", err)
+	}
+	if err := req.ParseForm(); err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
+	if err := runtime.PopulateQueryParameters(&protoReq, req.Form, filter_ClusterService_RemoveNode_0); err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
 	}
 	msg, err := server.RemoveNode(ctx, &protoReq)
 	return msg, metadata, err

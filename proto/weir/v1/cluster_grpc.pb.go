@@ -45,7 +45,7 @@ type ClusterServiceClient interface {
 	// data directory. It returns at once; GetStatus shows the node joining. NODE_CONFLICT while another joins or leaves.
 	AddNode(ctx context.Context, in *AddNodeRequest, opts ...grpc.CallOption) (*AddNodeResponse, error)
 	// RemoveNode takes a node out of the group for good, also one that is gone. It returns at once; GetStatus shows the node
-	// leaving.
+	// leaving, and what that waits for. Until the node is gone its removal can be taken back.
 	RemoveNode(ctx context.Context, in *RemoveNodeRequest, opts ...grpc.CallOption) (*RemoveNodeResponse, error)
 	// DrainNode moves the lead of all logs away from a node, and keeps it away until that is undone.
 	DrainNode(ctx context.Context, in *DrainNodeRequest, opts ...grpc.CallOption) (*DrainNodeResponse, error)
@@ -173,7 +173,7 @@ type ClusterServiceServer interface {
 	// data directory. It returns at once; GetStatus shows the node joining. NODE_CONFLICT while another joins or leaves.
 	AddNode(context.Context, *AddNodeRequest) (*AddNodeResponse, error)
 	// RemoveNode takes a node out of the group for good, also one that is gone. It returns at once; GetStatus shows the node
-	// leaving.
+	// leaving, and what that waits for. Until the node is gone its removal can be taken back.
 	RemoveNode(context.Context, *RemoveNodeRequest) (*RemoveNodeResponse, error)
 	// DrainNode moves the lead of all logs away from a node, and keeps it away until that is undone.
 	DrainNode(context.Context, *DrainNodeRequest) (*DrainNodeResponse, error)
