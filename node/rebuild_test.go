@@ -123,7 +123,7 @@ func wantEqual(t *testing.T, n *nodetest.Node) {
 		} else {
 			var unequal []string
 			for _, v := range r.GetVerified() {
-				if !v.GetEqual() {
+				if !v.GetEqual() || !v.GetComplete() {
 					unequal = append(unequal, v.String())
 				}
 			}

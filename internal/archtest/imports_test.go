@@ -53,7 +53,7 @@ var law = map[string][]string{
 	"node/fleet":           {"node/leader", "node/worker", "dataflow/coordinator", "raftlog/meta", "proto/weir/meta/v1", "proto/weir/peer/v1"},
 	"node/founding":        {},
 	"node/rebuild":         {"proto/weir/peer/v1", "raftlog/shard"},
-	"node/membership":      {"node/founding", "raftlog/meta", "proto/weir/v1", "proto/weir/peer/v1"},
+	"node/membership":      {"node/founding", "raftlog/meta", "proto/weir/v1", "proto/weir/peer/v1", "internal/wire"},
 	"node/gateway":         {"proto/weir/v1", "internal/wire"},
 	"node/leader":          {"raftlog/meta", "dataflow/coordinator"},
 	"node/worker":          {"node/catalog", "raftlog/meta", "raftlog/shard", "dataflow"},

@@ -3,7 +3,6 @@ package membership
 import (
 	"context"
 	"sync"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -115,158 +114,6 @@ func (m *Membership) Rebalance(ctx context.Context) ([]Move, error) {
 	return moves, nil
 }
 
-// verifyLease keeps the cut that is compared.
-const verifyLease = 10 * time.Minute
-
-// Verify compares what the nodes hold of pipelines at their newest cuts; no names = of all.
-func (m *Membership) Verify(ctx context.Context, names []string) ([]*weirv1.Verified, error) {
-	if err := m.cfg.Meta.Barrier(ctx); err != nil {
-		return nil, err
-	}
-	st := m.cfg.Meta.State()
-	pipelines := st.PipelineList()
-	if len(names) > 0 {
-		pipelines = pipelines[:0:0]
-		for _, n := range names {
-			p, err := st.Pipeline(n)
-			if err != nil {
-				return nil, err
-			}
-			pipelines = append(pipelines, p)
-		}
-	}
-	var out []*weirv1.Verified
-	for _, p := range pipelines {
-		vs, err := m.verify(ctx, st, p)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, vs...)
-	}
-	return out, nil
-}
-
-func (m *Membership) verify(ctx context.Context, st *meta.State, p *meta.Pipeline) ([]*weirv1.Verified, error) {
-	cut := p.Newest().ID
-	lease, err := m.cfg.Meta.Lease(ctx, p.UID, cut, verifyLease)
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		// One that is not released ends by itself.
-		_ = m.cfg.Meta.ReleaseLease(context.WithoutCancel(ctx), p.UID, lease.ID)
-	}()
-	members := st.InMembers()
-	out := make([]*weirv1.Verified, st.Shards)
-	for shard := range out {
-		v := &weirv1.Verified{Pipeline: p.Name, Shard: uint32(shard), Checkpoint: uint64(cut), Equal: true}
-		v.Replicas = m.digests(ctx, members, p.UID, dataflow.ShardID(shard), cut)
-		for _, r := range outliers(v.Replicas) {
-			var err error
-			if r.Rebuilds, err = m.tellDoubt(ctx, r.Node, p.UID, dataflow.ShardID(shard), cut); err != nil {
-				r.Problem = "it differs, and is not rebuilt: " + status.Convert(err).Message()
-			}
-		}
-		var first *weirv1.Replica
-		for _, r := range v.Replicas {
-			switch {
-			case r.Problem != "":
-				v.Equal = false
-			case first == nil:
-				first = r
-			case r.Digest != first.Digest || r.Keys != first.Keys:
-				v.Equal = false
-			}
-		}
-		out[shard] = v
-	}
-	return out, nil
-}
-
-// digests returns what each member holds.
-func (m *Membership) digests(ctx context.Context, members []meta.Member, uid dataflow.PipelineUID, shard dataflow.ShardID, cut dataflow.CheckpointID) []*weirv1.Replica {
-	replicas := make([]*weirv1.Replica, len(members))
-	var g sync.WaitGroup
-	for i, member := range members {
-		g.Go(func() {
-			r := &weirv1.Replica{Node: member.ID}
-			replicas[i] = r
-			var err error
-			if r.Digest, r.Keys, err = m.digest(ctx, member.ID, uid, shard, cut); err != nil {
-				r.Problem = status.Convert(err).Message()
-			}
-		})
-	}
-	g.Wait()
-	return replicas
-}
-
-// outliers returns the replicas that differ from what a majority of all holds. Without such a majority nobody knows who is
-// right, and there are none.
-func outliers(replicas []*weirv1.Replica) (out []*weirv1.Replica) {
-	type held struct{ digest, keys uint64 }
-	count := make(map[held]int)
-	for _, r := range replicas {
-		if r.Problem == "" {
-			count[held{r.Digest, r.Keys}]++
-		}
-	}
-	for what, n := range count {
-		if 2*n <= len(replicas) {
-			continue
-		}
-		for _, r := range replicas {
-			if r.Problem == "" && what != (held{r.Digest, r.Keys}) {
-				out = append(out, r)
-			}
-		}
-	}
-	return out
-}
-
-// tellDoubt has a node look at its replica again.
-func (m *Membership) tellDoubt(ctx context.Context, node string, uid dataflow.PipelineUID, shard dataflow.ShardID, cut dataflow.CheckpointID) (rebuilds bool, err error) {
-	if node == m.cfg.Self.Node {
-		return m.doubt(ctx, uid, shard, cut)
-	}
-	c, err := m.cfg.Ask(node)
-	if err != nil {
-		return false, err
-	}
-	res, err := c.DoubtReplica(ctx, &peerv1.DoubtReplicaRequest{Pipeline: uint64(uid), Shard: uint32(shard), Checkpoint: uint64(cut)})
-	if err != nil {
-		return false, err
-	}
-	return res.Rebuilds, nil
-}
-
-// doubt compares this node's replica with the others', by what they say themselves, and condemns it when a majority agrees on
-// something else.
-func (m *Membership) doubt(ctx context.Context, uid dataflow.PipelineUID, shard dataflow.ShardID, cut dataflow.CheckpointID) (rebuilds bool, err error) {
-	for _, r := range outliers(m.digests(ctx, m.cfg.Meta.State().InMembers(), uid, shard, cut)) {
-		if r.Node == m.cfg.Self.Node {
-			return true, m.cfg.Condemn(shard, dataflow.Errorf(dataflow.ReasonCorrupt,
-				"the state of shard %d differs from what a majority of the nodes hold of pipeline %d at checkpoint %d", shard, uid, cut))
-		}
-	}
-	return false, nil
-}
-
-func (m *Membership) digest(ctx context.Context, node string, uid dataflow.PipelineUID, shard dataflow.ShardID, cut dataflow.CheckpointID) (digest, keys uint64, err error) {
-	if node == m.cfg.Self.Node {
-		return m.cfg.Digest(ctx, uid, shard, cut)
-	}
-	c, err := m.cfg.Ask(node)
-	if err != nil {
-		return 0, 0, err
-	}
-	res, err := c.DigestReplica(ctx, &peerv1.DigestReplicaRequest{Pipeline: uint64(uid), Shard: uint32(shard), Checkpoint: uint64(cut)})
-	if err != nil {
-		return 0, 0, err
-	}
-	return res.Digest, res.Keys, nil
-}
-
 // Register adds the service that other nodes call.
 func (m *Membership) Register(r grpc.ServiceRegistrar) {
 	peerv1.RegisterNodeServiceServer(r, &server{m: m})
@@ -314,7 +161,7 @@ func (s *server) DigestReplica(ctx context.Context, req *peerv1.DigestReplicaReq
 	}
 	digest, keys, err := s.m.cfg.Digest(ctx, dataflow.PipelineUID(req.Pipeline), dataflow.ShardID(req.Shard), dataflow.CheckpointID(req.Checkpoint))
 	if err != nil {
-		return nil, status.Error(codes.FailedPrecondition, err.Error())
+		return nil, refusal(err)
 	}
 	return &peerv1.DigestReplicaResponse{Digest: digest, Keys: keys}, nil
 }

@@ -1575,9 +1575,11 @@ type Verified struct {
 	Pipeline   string                 `protobuf:"bytes,1,opt,name=pipeline,proto3" json:"pipeline,omitempty"`
 	Shard      uint32                 `protobuf:"varint,2,opt,name=shard,proto3" json:"shard,omitempty"`
 	Checkpoint uint64                 `protobuf:"varint,3,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
-	// All nodes that answered hold the same.
-	Equal         bool       `protobuf:"varint,4,opt,name=equal,proto3" json:"equal,omitempty"`
-	Replicas      []*Replica `protobuf:"bytes,5,rep,name=replicas,proto3" json:"replicas,omitempty"`
+	// All nodes that answered hold the same; false when none has.
+	Equal    bool       `protobuf:"varint,4,opt,name=equal,proto3" json:"equal,omitempty"`
+	Replicas []*Replica `protobuf:"bytes,5,rep,name=replicas,proto3" json:"replicas,omitempty"`
+	// All nodes have answered.
+	Complete      bool `protobuf:"varint,6,opt,name=complete,proto3" json:"complete,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1647,16 +1649,25 @@ func (x *Verified) GetReplicas() []*Replica {
 	return nil
 }
 
+func (x *Verified) GetComplete() bool {
+	if x != nil {
+		return x.Complete
+	}
+	return false
+}
+
 // Replica is what one node holds.
 type Replica struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Node   string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
 	Digest uint64                 `protobuf:"fixed64,2,opt,name=digest,proto3" json:"digest,omitempty"`
 	Keys   uint64                 `protobuf:"varint,3,opt,name=keys,proto3" json:"keys,omitempty"`
-	// Why it has not answered.
+	// Why it has not answered, or, without a reason, why it differs and is not rebuilt.
 	Problem string `protobuf:"bytes,4,opt,name=problem,proto3" json:"problem,omitempty"`
 	// It differs from what a majority holds, and is rebuilt from another node now.
-	Rebuilds      bool `protobuf:"varint,5,opt,name=rebuilds,proto3" json:"rebuilds,omitempty"`
+	Rebuilds bool `protobuf:"varint,5,opt,name=rebuilds,proto3" json:"rebuilds,omitempty"`
+	// The reason of the error with which it has not answered, such as NODE_UNREACHABLE; empty = it has.
+	Reason        string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1724,6 +1735,13 @@ func (x *Replica) GetRebuilds() bool {
 		return x.Rebuilds
 	}
 	return false
+}
+
+func (x *Replica) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
 }
 
 var File_weir_v1_cluster_proto protoreflect.FileDescriptor
@@ -1848,7 +1866,7 @@ const file_weir_v1_cluster_proto_rawDesc = "" +
 	"\x14VerifyClusterRequest\x12\x1c\n" +
 	"\tpipelines\x18\x01 \x03(\tR\tpipelines\"F\n" +
 	"\x15VerifyClusterResponse\x12-\n" +
-	"\bverified\x18\x01 \x03(\v2\x11.weir.v1.VerifiedR\bverified\"\xa0\x01\n" +
+	"\bverified\x18\x01 \x03(\v2\x11.weir.v1.VerifiedR\bverified\"\xbc\x01\n" +
 	"\bVerified\x12\x1a\n" +
 	"\bpipeline\x18\x01 \x01(\tR\bpipeline\x12\x14\n" +
 	"\x05shard\x18\x02 \x01(\rR\x05shard\x12\x1e\n" +
@@ -1856,13 +1874,15 @@ const file_weir_v1_cluster_proto_rawDesc = "" +
 	"checkpoint\x18\x03 \x01(\x04R\n" +
 	"checkpoint\x12\x14\n" +
 	"\x05equal\x18\x04 \x01(\bR\x05equal\x12,\n" +
-	"\breplicas\x18\x05 \x03(\v2\x10.weir.v1.ReplicaR\breplicas\"\x7f\n" +
+	"\breplicas\x18\x05 \x03(\v2\x10.weir.v1.ReplicaR\breplicas\x12\x1a\n" +
+	"\bcomplete\x18\x06 \x01(\bR\bcomplete\"\x97\x01\n" +
 	"\aReplica\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\x06R\x06digest\x12\x12\n" +
 	"\x04keys\x18\x03 \x01(\x04R\x04keys\x12\x18\n" +
 	"\aproblem\x18\x04 \x01(\tR\aproblem\x12\x1a\n" +
-	"\brebuilds\x18\x05 \x01(\bR\brebuilds2\x9b\a\n" +
+	"\brebuilds\x18\x05 \x01(\bR\brebuilds\x12\x16\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason2\x9b\a\n" +
 	"\x0eClusterService\x12W\n" +
 	"\tGetStatus\x12\x19.weir.v1.GetStatusRequest\x1a\x1a.weir.v1.GetStatusResponse\"\x13\x82\xd3\xe4\x93\x02\r\x12\v/v1/cluster\x12]\n" +
 	"\tListNodes\x12\x19.weir.v1.ListNodesRequest\x1a\x1a.weir.v1.ListNodesResponse\"\x19\x82\xd3\xe4\x93\x02\x13\x12\x11/v1/cluster/nodes\x12Z\n" +
