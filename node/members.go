@@ -20,10 +20,7 @@ func (n *Node) newMembership(local func() *weirv1.NodeStatus) *membership.Member
 	cfg := membership.Config{
 		Self: self, Meta: st.meta, MetaLog: memberLog{st.group}, Probe: st.peers.ask, Local: local, Logger: n.cfg.Logger, Digest: n.digest, Condemn: n.condemn,
 		RepairAfter: n.cfg.Tuning.RepairAfter,
-		Checkpoint: func(ctx context.Context, uid dataflow.PipelineUID) error {
-			_, err := n.asked.Trigger(ctx, uid)
-			return err
-		},
+		Hold:        n.asked.Hold,
 		Ask: func(node string) (peerv1.NodeServiceClient, error) {
 			conn, err := n.connTo(node)
 			if err != nil {

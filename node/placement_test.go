@@ -2,9 +2,11 @@ package node_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -212,6 +214,81 @@ func leadsMoveBehindACheckpoint(t *testing.T, move func(t *testing.T, g *nodetes
 	r := n.Query("SELECT count(*) AS words, sum(n) AS rows FROM wc.counts", nodetest.Committed)
 	if got := string(r.GetRows()[0]); got != `{"words":20,"rows":400}` || r.GetCut().GetIncarnation() >= after {
 		t.Errorf("the newest cut, of incarnation %d, has %s; incarnation %d runs", r.GetCut().GetIncarnation(), got, after)
+	}
+}
+
+// TestLiveTablesDoNotStepBackWhenLeadsMove drains a node and gives it leads again, while rows come all the time to a pipeline that
+// makes no checkpoints by itself: the sources are held from the checkpoint until the leads have moved. Only an election would have
+// rows read again, so there is none within a pause of this process.
+func TestLiveTablesDoNotStepBackWhenLeadsMove(t *testing.T) {
+	g := nodetest.OpenGroup(t, 3, nodetest.Options{Shards: 3, Tuning: node.Tuning{ElectionTimeout: 3 * time.Second}})
+	n := g.Node(2)
+	wantVotes(t, n, "after the founding", spread("n1", "n2", "n3"))
+	n.Deploy("wc", strings.Replace(groupSQL, "'100 ms'", "'off'", 1))
+	n.WaitProcessed(flow(t, n, 20))
+	ctx, stop := context.WithCancel(t.Context())
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	defer stop()
+	var rows []byte // so many that reading some of them again would take long enough to be seen
+	for i := range 3000 {
+		rows = fmt.Appendf(rows, "{\"word\":\"w%d\"}\n", i)
+	}
+	beside.Go(func() {
+		for ctx.Err() == nil {
+			// One that is refused while a lead moves is not asked again: how many there are does not matter.
+			_, _ = n.Ingest().Append(ctx, &weirv1.AppendRequest{Stream: "words", JsonRows: rows})
+		}
+	})
+	var most int64
+	look := func() (dataflow.Incarnation, bool) {
+		r, err := n.TryQuery("SELECT sum(n) AS rows FROM wc.counts", nodetest.Live)
+		if err != nil {
+			return 0, false // the tasks are on their way
+		}
+		var live struct{ Rows int64 }
+		if err := json.Unmarshal(r.GetRows()[0], &live); err != nil {
+			t.Fatal(err)
+		}
+		i := dataflow.Incarnation(r.GetCut().GetIncarnation())
+		if live.Rows < most {
+			t.Errorf("in incarnation %d the live table has %d rows, and had %d", i, live.Rows, most)
+		}
+		most = live.Rows
+		return i, true
+	}
+	patience, cancel := context.WithTimeout(ctx, 60*time.Second)
+	defer cancel()
+	untilMoved := func(what string, move func() error) {
+		t.Helper()
+		before := dataflow.Incarnation(n.Pipeline("wc").GetIncarnation())
+		for err := move(); err != nil; err = move() { // the meta log changes its leader, too
+			if pause.For(patience, 20*time.Millisecond) != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+		}
+		for seen := 0; seen < 20; {
+			if i, ok := look(); ok && i > before {
+				seen++
+			}
+			if patience.Err() != nil {
+				t.Fatalf("%s, but the live table is of incarnation %d still", what, before)
+			}
+		}
+	}
+	for range 3 {
+		untilMoved("drained", func() error {
+			_, err := n.Cluster().DrainNode(ctx, &weirv1.DrainNodeRequest{Node: "n1"})
+			return err
+		})
+		untilMoved("taken back and rebalanced", func() error {
+			_, err := n.Cluster().DrainNode(ctx, &weirv1.DrainNodeRequest{Node: "n1", Undo: true})
+			if err != nil && nodetest.Reason(err) != dataflow.ReasonNodeConflict { // else an earlier try has done it
+				return err
+			}
+			_, err = n.Cluster().Rebalance(ctx, &weirv1.RebalanceRequest{})
+			return err
+		})
 	}
 }
 

@@ -31,10 +31,12 @@ type (
 		Fence bool
 	}
 
-	// InjectBarrier: tell the sources of the incarnation to inject the barrier. Each shard answers with Ack.
+	// InjectBarrier: tell the sources of the incarnation to inject the barrier. Each shard answers with Ack. With Hold they read
+	// nothing behind it for a while: a lead is about to move.
 	InjectBarrier struct {
 		Incarnation dataflow.Incarnation
 		Checkpoint  dataflow.CheckpointID
+		Hold        bool
 	}
 
 	// ProposeCommit: propose it to the meta log, then step CommitApplied or CommitRefused. The driver sets Pipeline.
@@ -101,7 +103,11 @@ func (a ReserveAttempts) String() string {
 	return fmt.Sprintf("reserve %d attempts", a.Count)
 }
 func (a InjectBarrier) String() string {
-	return fmt.Sprintf("inject barrier %d i%d", a.Checkpoint, a.Incarnation)
+	s := fmt.Sprintf("inject barrier %d i%d", a.Checkpoint, a.Incarnation)
+	if a.Hold {
+		s += ", hold the sources"
+	}
+	return s
 }
 func (a ProposeCommit) String() string { return "propose " + a.Commit.String() }
 func (a ProposeBegin) String() string  { return fmt.Sprintf("propose i%d: %s", a.After+1, a.Cause) }

@@ -73,17 +73,18 @@ func (m *Machine) periodicAt() int64 {
 }
 
 // triggerRequested queues a waiter for the next attempt: one that is under way injected its barrier before the request.
-func (m *Machine) triggerRequested(waiter uint64) {
+func (m *Machine) triggerRequested(e TriggerRequested) {
 	if m.phase == idle || m.phase == halting {
-		m.failWaiters([]uint64{waiter}, m.notRunning())
+		m.failWaiters([]uint64{e.Waiter}, m.notRunning())
 		return
 	}
 	if len(m.queued) >= MaxWaiters {
-		m.failWaiters([]uint64{waiter}, dataflow.Errorf(dataflow.ReasonOverloaded,
+		m.failWaiters([]uint64{e.Waiter}, dataflow.Errorf(dataflow.ReasonOverloaded,
 			"%d requests wait for the pipeline's next checkpoint", len(m.queued)).WithRetry(time.Second))
 		return
 	}
-	m.queued = append(m.queued, waiter)
+	m.queued = append(m.queued, e.Waiter)
+	m.hold = m.hold || e.Hold
 }
 
 // trigger starts an attempt when one is wanted and none is under way.
@@ -105,10 +106,10 @@ func (m *Machine) trigger() {
 		positions: dataflow.Positions{},
 	}
 	m.attempts.next++
-	m.queued = nil
+	m.do(InjectBarrier{Incarnation: m.attempt.incarnation, Checkpoint: m.attempt.id, Hold: m.hold})
+	m.queued, m.hold = nil, false
 	m.dirty, m.pressed = false, false
 	m.lastAt = m.now
-	m.do(InjectBarrier{Incarnation: m.attempt.incarnation, Checkpoint: m.attempt.id})
 }
 
 // isCurrent reports whether a message is about the attempt under way, and comes before it is decided.

@@ -50,8 +50,13 @@ type (
 	// behind the last barrier, comes at most PressureInterval after it, also when checkpoint.interval is longer or off.
 	RoomWanted struct{}
 
-	// TriggerRequested asks for a checkpoint whose barrier is injected after now. Waiter is answered once.
-	TriggerRequested struct{ Waiter uint64 }
+	// TriggerRequested asks for a checkpoint whose barrier is injected after now. Waiter is answered once. With Hold the sources
+	// read nothing behind the barrier for a while: leads are about to move, and the next incarnation then begins where this one
+	// has read to, so that nothing is read twice and live tables do not step back.
+	TriggerRequested struct {
+		Waiter uint64
+		Hold   bool
+	}
 
 	// Ack is one shard's acknowledgement of an attempt: all its tasks have passed the barrier and its delta is in the
 	// shard's log.
@@ -157,7 +162,11 @@ func (Tick) String() string       { return "tick" }
 func (Dirty) String() string      { return "dirty" }
 func (RoomWanted) String() string { return "room wanted" }
 func (e TriggerRequested) String() string {
-	return fmt.Sprintf("trigger requested by waiter %d", e.Waiter)
+	s := fmt.Sprintf("trigger requested by waiter %d", e.Waiter)
+	if e.Hold {
+		s += ", holding the sources"
+	}
+	return s
 }
 func (e Ack) String() string {
 	s := fmt.Sprintf("ack %d i%d shard %d s%d@%d [%s]", e.Checkpoint, e.Incarnation, e.Shard, e.Seq, e.Index, e.Positions)

@@ -69,6 +69,7 @@ type Machine struct {
 
 	attempt  *attempt // under way; nil = none
 	queued   []uint64 // waiters for the next attempt
+	hold     bool     // one of them wants the sources held behind its barrier
 	dirty    bool     // something is behind the last barrier
 	pressed  bool     // a stream has no room since the last barrier, see RoomWanted
 	lastAt   int64    // when the last attempt was triggered, or the tasks began to run
@@ -121,7 +122,7 @@ func (m *Machine) Step(now int64, ev Event) []Action {
 	case RoomWanted:
 		m.pressed = m.phase == running
 	case TriggerRequested:
-		m.triggerRequested(e.Waiter)
+		m.triggerRequested(e)
 	case Ack:
 		m.ack(e)
 	case TaskFailed:
@@ -232,7 +233,7 @@ func (m *Machine) failWaiters(waiters []uint64, err *dataflow.Error) {
 // failQueued fails the waiters that no attempt has taken yet.
 func (m *Machine) failQueued(err *dataflow.Error) {
 	m.failWaiters(m.queued, err)
-	m.queued = nil
+	m.queued, m.hold = nil, false
 }
 
 // barrierPassed begins the work of an elected machine: nothing is injected or started before a fencing block of attempt

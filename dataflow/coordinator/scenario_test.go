@@ -116,7 +116,7 @@ func (s *scenario) parse(t *testing.T, d *datadriven.TestData, line string) (tim
 	case "room-wanted":
 		return at, coordinator.RoomWanted{}
 	case "trigger":
-		return at, coordinator.TriggerRequested{Waiter: uint64(num("waiter"))}
+		return at, coordinator.TriggerRequested{Waiter: uint64(num("waiter")), Hold: num("hold") == 1}
 	case "ack":
 		shard := dataflow.ShardID(num("shard"))
 		return at, coordinator.Ack{Incarnation: inc, Checkpoint: dataflow.CheckpointID(num("n")), Shard: shard,

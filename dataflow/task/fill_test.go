@@ -72,7 +72,7 @@ func (f *filled) pass() {
 // barrier injects a barrier and lets every task do what it does next.
 func (f *filled) barrier() {
 	f.attempt++
-	f.run.Inject(f.attempt)
+	f.run.Inject(f.attempt, false)
 	for range 3 {
 		f.pass()
 	}

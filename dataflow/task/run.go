@@ -167,11 +167,12 @@ func (r *Run) Spoiled() bool { return r.spoiled.Load() }
 func (r *Run) ending() error { return r.tasks.Err() }
 
 // Inject puts barrier n into every source of this node. Ids must increase from call to call. Every node of the run must be given
-// the same ids: a task waits for the barrier of every edge, and ends the run when an edge brings a later one.
-func (r *Run) Inject(n dataflow.CheckpointID) {
+// the same ids: a task waits for the barrier of every edge, and ends the run when an edge brings a later one. With hold the sources
+// read nothing behind the barrier for HoldTime: a run that ends meanwhile has read nothing that is not in the cut.
+func (r *Run) Inject(n dataflow.CheckpointID, hold bool) {
 	r.barrier.open(n)
 	for _, s := range r.sources {
-		s.inject(command{barrier: n})
+		s.inject(command{barrier: n, hold: hold})
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -202,7 +204,7 @@ func (w *world) config() task.Config {
 // checkpoint injects a barrier, waits for every shard, and commits.
 func (w *world) checkpoint() {
 	w.attempt++
-	w.run.Inject(w.attempt)
+	w.run.Inject(w.attempt, false)
 	w.commit(nil)
 }
 
@@ -373,7 +375,7 @@ func TestEveryCommitEqualsTheFoldOfItsPrefix(t *testing.T) {
 					}
 				case 1: // an attempt that nobody waits for
 					w.attempt++
-					w.run.Inject(w.attempt)
+					w.run.Inject(w.attempt, false)
 				case 2:
 					if rng.IntN(3) == 0 {
 						w.run.Stop()
@@ -420,6 +422,44 @@ func TestProcessedWaitsForTheRowsAskedFor(t *testing.T) {
 			t.Fatalf("round %d: %d words are counted, want 2", round, sum)
 		}
 	}
+}
+
+// TestAHeldSourceReadsNothingBehindTheBarrier has the sources held behind a checkpoint, appends, and looks at what they read until
+// they go on by themselves. Barriers and markers go through meanwhile.
+func TestAHeldSourceReadsNothingBehindTheBarrier(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.start()
+		defer w.run.Stop()
+		schema := w.plan.Reads[0].Schema
+		for _, l := range w.logs {
+			l.append(schema, "a", "b")
+		}
+		synctest.Wait()
+		at := w.run.Positions()
+		w.attempt++
+		w.run.Inject(w.attempt, true)
+		w.commit(nil)
+		held := time.Now()
+		for _, l := range w.logs {
+			l.append(schema, "c")
+		}
+		w.checkpoint()
+		if _, err := w.run.Processed(t.Context(), at); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(task.HoldTime - time.Since(held) - time.Microsecond)
+		synctest.Wait()
+		if w.run.ReadBeyond(at) {
+			t.Errorf("held at %s, read to %s within %s", at, w.run.Positions(), time.Since(held))
+		}
+		time.Sleep(2 * time.Microsecond)
+		synctest.Wait()
+		w.checkpoint()
+		if got, want := w.tables(), w.model(); !maps.Equal(got, want) {
+			t.Errorf("after %s: got %v\nwant %v", time.Since(held), got, want)
+		}
+	})
 }
 
 // TestProcessedEndsWithItsContext asks for rows that never come.

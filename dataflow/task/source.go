@@ -36,6 +36,9 @@ type source struct {
 	short  time.Time // since when the source waits for memory; zero = it does not
 	pieces batch.Pieces
 
+	holdTo time.Time   // the source reads nothing until then; zero = it is not held
+	timer  *time.Timer // of the loop
+
 	pos     atomic.Uint64 // next offset to read; written by the task alone
 	skipped uint64        // rows left out since the pipeline's beginning
 
@@ -57,9 +60,14 @@ const (
 // command is a barrier, or a marker that waits until the source has read up to until.
 type command struct {
 	barrier dataflow.CheckpointID
+	hold    bool // the source reads nothing behind the barrier, for HoldTime
 	marker  uint64
 	until   dataflow.Offset
 }
+
+// HoldTime is how long a source that is held reads nothing, unless its run ends, which it does within a fraction of it when the lead
+// of a shard moves. Why not longer: if the lead does not move, rows wait for nothing. Why not shorter: a busy node takes its time.
+const HoldTime = 5 * time.Second
 
 func newSource(r *Run, st plan.Stream, shard dataflow.ShardID, w *checkpoint.Writer) *source {
 	s := &source{
@@ -126,8 +134,9 @@ func (s *source) due(pos dataflow.Offset) []command {
 func (s *source) loop(ctx context.Context) error {
 	timer := time.NewTimer(idleWait)
 	defer timer.Stop()
+	s.timer = timer
 	for {
-		if err := s.carryOut(ctx); err != nil {
+		if err := s.attend(ctx); err != nil {
 			return err
 		}
 		if short, relief := s.run.cfg.Memory.Pressed(); short {
@@ -172,6 +181,26 @@ func (s *source) loop(ctx context.Context) error {
 	}
 }
 
+// attend puts in what is due, and goes on doing so while the source is held.
+func (s *source) attend(ctx context.Context) error {
+	for {
+		if err := s.carryOut(ctx); err != nil {
+			return err
+		}
+		left := time.Until(s.holdTo)
+		if left <= 0 {
+			return nil
+		}
+		s.timer.Reset(left)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.wake:
+		case <-s.timer.C:
+		}
+	}
+}
+
 // carryOut puts in the barriers and markers that are due.
 func (s *source) carryOut(ctx context.Context) error {
 	pos := dataflow.Offset(s.pos.Load())
@@ -180,6 +209,9 @@ func (s *source) carryOut(ctx context.Context) error {
 		if c.barrier != 0 {
 			s.writer.Position(c.barrier, s.at, pos, s.skipped)
 			m = exchange.Message{Kind: exchange.KindBarrier, Barrier: c.barrier}
+			if c.hold {
+				s.holdTo = time.Now().Add(HoldTime)
+			}
 		}
 		for _, rt := range s.routes {
 			if err := rt.broadcast(ctx, m); err != nil {
@@ -214,7 +246,7 @@ func (s *source) take(ctx context.Context, r Rows) error {
 		}
 		s.pos.Store(uint64(first) + uint64(part.N))
 		if from = to; from < b.N {
-			if err := s.carryOut(ctx); err != nil {
+			if err := s.attend(ctx); err != nil {
 				return err
 			}
 		}

@@ -152,7 +152,7 @@ func (w *spread) stop() {
 func (w *spread) inject() {
 	w.attempt++
 	for _, r := range w.runs {
-		r.Inject(w.attempt)
+		r.Inject(w.attempt, false)
 	}
 }
 

@@ -65,6 +65,11 @@ func (c *Coordinators) Trigger(ctx context.Context, uid dataflow.PipelineUID) (d
 	return dataflow.CheckpointID(res.Checkpoint), c.fleet.cfg.Meta.Barrier(ctx)
 }
 
+// Hold is leader.Driver's. Only the node that leads the meta log moves leads, so no other is asked.
+func (c *Coordinators) Hold(ctx context.Context, uid dataflow.PipelineUID) error {
+	return c.here.Hold(ctx, uid)
+}
+
 // Request asks for a checkpoint and does not wait for it.
 func (c *Coordinators) Request(ctx context.Context, uid dataflow.PipelineUID) error {
 	client, node, err := c.elsewhere()

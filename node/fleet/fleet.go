@@ -317,20 +317,20 @@ func (f *Fleet) Stop(uid dataflow.PipelineUID, inc dataflow.Incarnation) {
 const stopTime = 10 * time.Second
 
 // Inject implements leader.Worker.
-func (f *Fleet) Inject(uid dataflow.PipelineUID, inc dataflow.Incarnation, n dataflow.CheckpointID) {
+func (f *Fleet) Inject(uid dataflow.PipelineUID, inc dataflow.Incarnation, n dataflow.CheckpointID, hold bool) {
 	f.mu.Lock()
 	p := f.mu.runs[uid]
 	f.mu.Unlock()
 	for _, node := range p.nodes {
 		if l := f.link(node); l != nil {
 			l.post(&peerv1.CoordinateRequest{Request: &peerv1.CoordinateRequest_Inject{Inject: &peerv1.Inject{
-				Pipeline: uint64(uid), Incarnation: uint64(inc), Checkpoint: uint64(n)}}})
+				Pipeline: uint64(uid), Incarnation: uint64(inc), Checkpoint: uint64(n), Hold: hold}}})
 		}
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.mu.leads == f.mu.term { // else another coordinator's barriers follow those that are in
-		f.cfg.Worker.Inject(uid, inc, n)
+		f.cfg.Worker.Inject(uid, inc, n, hold)
 	}
 }
 
@@ -385,7 +385,7 @@ func (f *Fleet) Attach(uid dataflow.PipelineUID, step func(coordinator.Event)) d
 		return 0
 	}
 	if last > 0 {
-		f.Inject(uid, p.Incarnation, last)
+		f.Inject(uid, p.Incarnation, last, false)
 	}
 	return p.Incarnation
 }

@@ -145,7 +145,7 @@ func (s *session) receive(ctx context.Context, stream grpc.BidiStreamingServer[p
 				s.done(m.Call, nil)
 			})
 		case *peerv1.CoordinateRequest_Inject:
-			s.f.injectFor(s, dataflow.PipelineUID(r.Inject.Pipeline), dataflow.Incarnation(r.Inject.Incarnation), dataflow.CheckpointID(r.Inject.Checkpoint))
+			s.f.injectFor(s, dataflow.PipelineUID(r.Inject.Pipeline), dataflow.Incarnation(r.Inject.Incarnation), dataflow.CheckpointID(r.Inject.Checkpoint), r.Inject.Hold)
 		case *peerv1.CoordinateRequest_Attach:
 			uid := dataflow.PipelineUID(r.Attach.Pipeline)
 			d := &peerv1.Done{Call: m.Call}
@@ -172,11 +172,11 @@ func (s *session) done(call uint64, err error) {
 }
 
 // injectFor puts a barrier in for a coordinator, unless another one has come: its barriers follow those that were in then.
-func (f *Fleet) injectFor(s *session, uid dataflow.PipelineUID, inc dataflow.Incarnation, n dataflow.CheckpointID) {
+func (f *Fleet) injectFor(s *session, uid dataflow.PipelineUID, inc dataflow.Incarnation, n dataflow.CheckpointID, hold bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.mu.session == s {
-		f.cfg.Worker.Inject(uid, inc, n)
+		f.cfg.Worker.Inject(uid, inc, n, hold)
 	}
 }
 

@@ -70,7 +70,7 @@ func (p *pipeline) act(ctx context.Context, a coordinator.Action) coordinator.Ev
 		return ev
 	case coordinator.InjectBarrier:
 		p.dirty, p.flying = false, true
-		w.Inject(p.uid, a.Incarnation, a.Checkpoint)
+		w.Inject(p.uid, a.Incarnation, a.Checkpoint, a.Hold)
 	case coordinator.ProposeCommit:
 		return p.commit(ctx, a.Commit)
 	case coordinator.ProposeBegin:

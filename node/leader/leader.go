@@ -25,8 +25,8 @@ type Worker interface {
 	Start(ctx context.Context, uid dataflow.PipelineUID, inc dataflow.Incarnation, base *dataflow.CheckpointCommit, step func(coordinator.Event)) error
 	// Stop ends the pipeline's tasks of incarnation inc and older ones, and waits for them.
 	Stop(uid dataflow.PipelineUID, inc dataflow.Incarnation)
-	// Inject puts a barrier into the sources of the incarnation.
-	Inject(uid dataflow.PipelineUID, inc dataflow.Incarnation, n dataflow.CheckpointID)
+	// Inject puts a barrier into the sources of the incarnation. With hold they read nothing behind it for a while.
+	Inject(uid dataflow.PipelineUID, inc dataflow.Incarnation, n dataflow.CheckpointID, hold bool)
 	// Attach lets step take the reports of the pipeline's tasks from now on, and returns the incarnation whose tasks all
 	// run; 0 = none.
 	Attach(uid dataflow.PipelineUID, step func(coordinator.Event)) dataflow.Incarnation
@@ -163,7 +163,17 @@ func (d *Driver) Trigger(ctx context.Context, uid dataflow.PipelineUID) (dataflo
 	if err != nil {
 		return 0, err
 	}
-	return p.trigger(ctx)
+	return p.trigger(ctx, false)
+}
+
+// Hold is Trigger for somebody who then moves the leads of shards: behind the barrier the sources read nothing for task.HoldTime.
+// An incarnation that ends meanwhile has read nothing that its last cut lacks.
+func (d *Driver) Hold(ctx context.Context, uid dataflow.PipelineUID) error {
+	p, err := d.await(ctx, uid)
+	if err == nil {
+		_, err = p.trigger(ctx, true)
+	}
+	return err
 }
 
 // Request asks for a checkpoint and does not wait for it.

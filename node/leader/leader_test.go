@@ -50,6 +50,21 @@ func (w *world) refused(a triggered, want dataflow.Reason) {
 	}
 }
 
+// TestHoldHoldsTheSourcesBehindItsOwnBarrier asks for what comes before leads move.
+func TestHoldHoldsTheSourcesBehindItsOwnBarrier(t *testing.T) {
+	in(t, func(t *testing.T, w *world) {
+		d, _ := w.lead()
+		uid := w.deploy(off)
+		w.expect("Bootstrap; CreatePipeline; barrier; ReserveAttempts; start i1 from 0; RUNNING")
+		if err := d.Hold(t.Context(), uid); err != nil {
+			t.Error(err)
+		}
+		w.expect("inject 1, hold; CommitCheckpoint")
+		w.answer(trigger(t.Context(), d, uid))
+		w.expect("inject 2; CommitCheckpoint")
+	})
+}
+
 func TestADeployedPipelineIsStartedAndCheckpointed(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {
 		d, _ := w.lead()

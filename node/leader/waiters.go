@@ -55,11 +55,11 @@ func (w *waiters) drop(id uint64) {
 	delete(w.open, id)
 }
 
-// trigger asks for a checkpoint and waits for its commit.
-func (p *pipeline) trigger(ctx context.Context) (dataflow.CheckpointID, error) {
+// trigger asks for a checkpoint, behind which the sources are held if hold says so, and waits for its commit.
+func (p *pipeline) trigger(ctx context.Context, hold bool) (dataflow.CheckpointID, error) {
 	id, answer := p.waiters.add()
 	defer p.waiters.drop(id)
-	if err := p.post(coordinator.TriggerRequested{Waiter: id}); err != nil {
+	if err := p.post(coordinator.TriggerRequested{Waiter: id, Hold: hold}); err != nil {
 		return 0, err
 	}
 	select {

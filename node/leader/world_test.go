@@ -260,8 +260,12 @@ func (w *world) Stop(_ dataflow.PipelineUID, inc dataflow.Incarnation) {
 }
 
 // Inject acknowledges the barrier for both shards at once, unless the worker is mute.
-func (w *world) Inject(_ dataflow.PipelineUID, inc dataflow.Incarnation, n dataflow.CheckpointID) {
-	w.note("inject %d", n)
+func (w *world) Inject(_ dataflow.PipelineUID, inc dataflow.Incarnation, n dataflow.CheckpointID, hold bool) {
+	if hold {
+		w.note("inject %d, hold", n)
+	} else {
+		w.note("inject %d", n)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.mu.mute || w.mu.running != inc {

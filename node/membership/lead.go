@@ -238,8 +238,8 @@ func (m *Membership) rebalance(ctx context.Context) ([]Move, error) {
 	return moves, nil
 }
 
-// move makes moves, all at once, so that pipelines recover once, and right behind a checkpoint, so that they read next to nothing
-// again. Without the checkpoint it moves nothing, unless it must.
+// move makes moves, all at once, so that pipelines recover once, and right behind a checkpoint, while the sources are held, so that
+// they read nothing again. Without the checkpoint it moves nothing, unless it must.
 func (m *Membership) move(ctx context.Context, moves []Move, must bool) (err error) {
 	if len(moves) == 0 {
 		return nil
@@ -310,7 +310,7 @@ func (m *Membership) arrived(ctx context.Context, v Move) error {
 	}
 }
 
-// cut has every pipeline that runs commit a checkpoint.
+// cut has every pipeline that runs commit a checkpoint, and read nothing behind it for a moment.
 func (m *Membership) cut(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, cutTime)
 	defer cancel()
@@ -334,7 +334,7 @@ func (m *Membership) checkpoint(ctx context.Context, uid dataflow.PipelineUID) e
 		if p == nil || p.State != dataflow.PipelineRunning {
 			return nil
 		}
-		err := m.cfg.Checkpoint(ctx, uid)
+		err := m.cfg.Hold(ctx, uid)
 		if k := dataflow.ReasonOf(err).Kind(); err == nil || k != dataflow.KindUnavailable || !m.cfg.MetaLog.IsLeader() {
 			return err
 		}

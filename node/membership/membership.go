@@ -51,8 +51,8 @@ type Config struct {
 	Digest func(ctx context.Context, uid dataflow.PipelineUID, shard dataflow.ShardID, cut dataflow.CheckpointID) (digest, keys uint64, err error)
 	// Condemn has this node rebuild its replica of a shard.
 	Condemn func(shard dataflow.ShardID, why error) error
-	// Checkpoint has a pipeline commit a checkpoint and waits for it.
-	Checkpoint func(ctx context.Context, uid dataflow.PipelineUID) error
+	// Hold has a pipeline commit a checkpoint, waits for it, and keeps the sources from reading on for a moment.
+	Hold func(ctx context.Context, uid dataflow.PipelineUID) error
 	// RepairAfter is how long a node is silent before others vote in its place. Optional; default DefaultRepairAfter.
 	RepairAfter time.Duration
 	Logger      *slog.Logger

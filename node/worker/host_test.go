@@ -180,7 +180,7 @@ func (h *host) append(s dataflow.ShardID, words ...string) {
 // checkpoint injects barrier n and commits what the shards acknowledge.
 func (h *host) checkpoint(p *meta.Pipeline, n dataflow.CheckpointID) *dataflow.CheckpointCommit {
 	h.t.Helper()
-	h.worker.Inject(p.UID, p.Incarnation, n)
+	h.worker.Inject(p.UID, p.Incarnation, n, false)
 	c := &dataflow.CheckpointCommit{Pipeline: p.UID, Incarnation: p.Incarnation, ID: n, Guarantee: dataflow.GuaranteeExactlyOnce,
 		Positions: make(dataflow.Positions), Shards: make([]dataflow.ShardCommit, shards)}
 	for range shards {

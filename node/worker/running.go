@@ -85,19 +85,19 @@ func (w *Worker) Live(uid dataflow.PipelineUID) *Running {
 	}
 }
 
-// Inject puts barrier n into the sources of the incarnation, if it runs here.
-func (w *Worker) Inject(uid dataflow.PipelineUID, inc dataflow.Incarnation, n dataflow.CheckpointID) {
+// Inject puts barrier n into the sources of the incarnation, if it runs here, and holds them behind it for a while if told to.
+func (w *Worker) Inject(uid dataflow.PipelineUID, inc dataflow.Incarnation, n dataflow.CheckpointID, hold bool) {
 	if r := w.Live(uid); r != nil && r.Incarnation == inc {
-		r.inject(n)
+		r.inject(n, hold)
 	}
 }
 
 // inject puts barrier n in, unless a later one is in.
-func (r *Running) inject(n dataflow.CheckpointID) {
+func (r *Running) inject(n dataflow.CheckpointID, hold bool) {
 	r.injecting.Lock()
 	defer r.injecting.Unlock()
 	if uint64(n) > r.injected.Load() {
 		r.injected.Store(uint64(n))
-		r.Run.Inject(n)
+		r.Run.Inject(n, hold)
 	}
 }

@@ -184,13 +184,13 @@ func TestReportsGoToWhoAttachedLast(t *testing.T) {
 	if got, _ := h.worker.Attach(p.UID, func(ev coordinator.Event) { taken <- ev }); got != 1 {
 		t.Errorf("i%d runs", got)
 	}
-	h.worker.Inject(p.UID, 1, 1)
+	h.worker.Inject(p.UID, 1, 1, false)
 	for range shards {
 		if ack, ok := (<-taken).(coordinator.Ack); !ok || ack.Checkpoint != 1 {
 			t.Errorf("reported %v", ack)
 		}
 	}
-	h.worker.Inject(p.UID, 2, 2) // another incarnation: not for these tasks
+	h.worker.Inject(p.UID, 2, 2, false) // another incarnation: not for these tasks
 	select {
 	case ev := <-h.events:
 		t.Errorf("the last coordinator got %v", ev)

@@ -341,12 +341,13 @@ func (x *Stop) GetIncarnation() uint64 {
 	return 0
 }
 
-// Inject puts a barrier into the sources.
+// Inject puts a barrier into the sources. With hold they read nothing behind it for a moment: leads of shards are about to move.
 type Inject struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Pipeline      uint64                 `protobuf:"varint,1,opt,name=pipeline,proto3" json:"pipeline,omitempty"`
 	Incarnation   uint64                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	Checkpoint    uint64                 `protobuf:"varint,3,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	Hold          bool                   `protobuf:"varint,4,opt,name=hold,proto3" json:"hold,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -400,6 +401,13 @@ func (x *Inject) GetCheckpoint() uint64 {
 		return x.Checkpoint
 	}
 	return 0
+}
+
+func (x *Inject) GetHold() bool {
+	if x != nil {
+		return x.Hold
+	}
+	return false
 }
 
 // Attach asks which incarnation runs. From its answer on the coordinator hears what the tasks report.
@@ -1799,13 +1807,14 @@ const file_weir_peer_v1_tasks_proto_rawDesc = "" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\"D\n" +
 	"\x04Stop\x12\x1a\n" +
 	"\bpipeline\x18\x01 \x01(\x04R\bpipeline\x12 \n" +
-	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\"f\n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\"z\n" +
 	"\x06Inject\x12\x1a\n" +
 	"\bpipeline\x18\x01 \x01(\x04R\bpipeline\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x1e\n" +
 	"\n" +
 	"checkpoint\x18\x03 \x01(\x04R\n" +
-	"checkpoint\"$\n" +
+	"checkpoint\x12\x12\n" +
+	"\x04hold\x18\x04 \x01(\bR\x04hold\"$\n" +
 	"\x06Attach\x12\x1a\n" +
 	"\bpipeline\x18\x01 \x01(\x04R\bpipeline\"\x06\n" +
 	"\x04Ping\"\xcb\x01\n" +
