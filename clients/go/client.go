@@ -42,8 +42,8 @@ type Config struct {
 	// NoDiscovery keeps the client to Addrs. Otherwise it asks the group where its other nodes are, and uses these too when one
 	// fails: at the addresses that they advertise, and only when who answers there is of the same group.
 	NoDiscovery bool
-	// RetryFor bounds how long a call is made again that failed for want of a server. Default DefaultRetryFor; negative
-	// means that no call is made twice.
+	// RetryFor is how long a call is made again that failed for want of a server: so long servers are looked for, and the last try is
+	// made at its end. A call that has reached one may take longer. Default DefaultRetryFor; negative means that no call is made twice.
 	RetryFor time.Duration
 	// DialOptions are added to the connection's own, for example to dial in memory in a test.
 	DialOptions []grpc.DialOption

@@ -40,6 +40,11 @@ func (c *Client) errorOf(ctx context.Context, err error) error {
 	if !ok {
 		return err
 	}
+	where := c.where()
+	var of *nodeError
+	if errors.As(err, &of) {
+		where = of.addr
+	}
 	if e, cut, ours := wire.ErrorOf(st.Proto()); ours {
 		if ctx.Err() != nil {
 			e.Err = ctx.Err()
@@ -54,15 +59,15 @@ func (c *Client) errorOf(ctx context.Context, err error) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		return dataflow.Errorf(dataflow.ReasonUnreachable, "the connection to %s was closed", c.where())
+		return dataflow.Errorf(dataflow.ReasonUnreachable, "the connection to %s was closed", where)
 	case codes.DeadlineExceeded:
-		return dataflow.Errorf(dataflow.ReasonDeadline, "no answer from %s in time: %w", c.where(), context.DeadlineExceeded)
+		return dataflow.Errorf(dataflow.ReasonDeadline, "no answer from %s in time: %w", where, context.DeadlineExceeded)
 	case codes.Unavailable:
-		return dataflow.Errorf(dataflow.ReasonUnreachable, "no server answers at %s: %s", c.where(), transportCause(st.Message()))
+		return dataflow.Errorf(dataflow.ReasonUnreachable, "the connection to %s has ended: %s", where, transportCause(st.Message()))
 	case codes.ResourceExhausted:
 		return dataflow.Errorf(dataflow.ReasonTooLarge, "%s", st.Message())
 	case codes.Unimplemented:
-		return dataflow.Errorf(dataflow.ReasonRequestInvalid, "the server at %s does not know this call: %s", c.where(), st.Message()).
+		return dataflow.Errorf(dataflow.ReasonRequestInvalid, "the server at %s does not know this call: %s", where, st.Message()).
 			WithHint("it may be older than this client")
 	}
 	return dataflow.Errorf(dataflow.ReasonInternal, "%s: %s", st.Code(), st.Message())
@@ -70,15 +75,31 @@ func (c *Client) errorOf(ctx context.Context, err error) error {
 
 func (c *Client) where() string { return strings.Join(c.cfg.Addrs, ", ") }
 
-// transportCause cuts gRPC's layers off a transport error: what remains is the operating system's word.
+// transportCause cuts gRPC's layers off a transport error: what remains is the operating system's word, or what the end of a
+// connection means.
 func transportCause(msg string) string {
+	const preface = "error reading server preface: " // nothing in gRPC has come
 	msg = strings.Trim(msg, `"`)
-	for _, sep := range []string{"desc = ", "while dialing: "} {
+	for _, sep := range []string{"desc = ", "while dialing: ", "connect: "} {
 		if i := strings.LastIndex(msg, sep); i >= 0 {
 			msg = msg[i+len(sep):]
 		}
 	}
-	return strings.Trim(strings.TrimPrefix(msg, "transport: "), `"`)
+	msg = strings.Trim(strings.TrimPrefix(msg, "transport: "), `"`)
+	cause, first := strings.CutPrefix(msg, preface)
+	switch {
+	case first && (strings.Contains(cause, "timeout") || strings.Contains(cause, "use of closed network connection")): // closed by gRPC, after connectTimeout
+		return silent
+	case first && strings.Contains(cause, "HTTP/1"):
+		return "what answers there speaks HTTP and no gRPC"
+	case first && strings.Contains(cause, "http2: "):
+		return "what answers there speaks no gRPC; it may be the port for Redis clients, or another program's"
+	case first:
+		return "it ends the connection without a word, as a server does that starts or stops"
+	case strings.HasSuffix(msg, "EOF"):
+		return "the server has closed it, or is gone"
+	}
+	return msg
 }
 
 func invalidAddr(a string) error {

@@ -124,55 +124,6 @@ func (g *nodes) connLocked(n *clientNode) (*grpc.ClientConn, error) {
 	return n.conn, nil
 }
 
-// take returns the node for the next call: the current one or, when that cannot be reached, the first that can. When none can
-// it is the last that was tried, so that the call says why.
-func (g *nodes) take(ctx context.Context) (*clientNode, *grpc.ClientConn, error) {
-	for left := g.count() - 1; ; left-- {
-		g.mu.Lock()
-		n := g.mu.current
-		conn, err := g.connLocked(n)
-		ready := n.given || n.known
-		g.mu.Unlock()
-		if err != nil {
-			return nil, nil, err
-		}
-		switch {
-		case g.connect(ctx, n, conn) && (ready || g.check(ctx, n, conn)), left <= 0, ctx.Err() != nil:
-			return n, conn, nil
-		}
-		g.leave(n)
-	}
-}
-
-// connect waits until a connection stands, and reports whether it does. It does not wait for one that has failed: that is dialled
-// again in the background.
-func (g *nodes) connect(ctx context.Context, n *clientNode, conn *grpc.ClientConn) bool {
-	for {
-		switch s := conn.GetState(); s {
-		case connectivity.Ready:
-			return true
-		case connectivity.TransientFailure:
-			g.mu.Lock()
-			kick := time.Since(n.kicked) > kickEvery
-			if kick {
-				n.kicked = time.Now()
-			}
-			g.mu.Unlock()
-			if kick {
-				conn.ResetConnectBackoff()
-			}
-			return false
-		case connectivity.Shutdown:
-			return false
-		default:
-			conn.Connect()
-			if !conn.WaitForStateChange(ctx, s) {
-				return false
-			}
-		}
-	}
-}
-
 // reach returns the connection to the node of a name, when one stands and who answers there has said that it is that node of the
 // group. Otherwise it returns nil, and has the node asked in the background: not more often than every avoidFor.
 func (g *nodes) reach(name string) *grpc.ClientConn {
@@ -308,7 +259,7 @@ func (g *nodes) list(ctx context.Context) ([]*weirv1.NodeAddress, error) {
 	r, err := weirv1.NewClusterServiceClient(conn).ListNodes(ctx, &weirv1.ListNodesRequest{})
 	if err != nil {
 		g.note(ctx, n, conn, err)
-		return nil, err
+		return nil, ofNode(n, err)
 	}
 	if g.asks {
 		g.told(n, r)
@@ -381,7 +332,7 @@ func (g *nodes) Invoke(ctx context.Context, method string, args, reply any, opts
 	}
 	err = conn.Invoke(ctx, method, args, reply, opts...)
 	g.note(ctx, n, conn, err)
-	return err
+	return ofNode(n, err)
 }
 
 // NewStream implements grpc.ClientConnInterface.
@@ -393,7 +344,7 @@ func (g *nodes) NewStream(ctx context.Context, desc *grpc.StreamDesc, method str
 	s, err := conn.NewStream(ctx, desc, method, opts...)
 	if err != nil {
 		g.note(ctx, n, conn, err)
-		return nil, err
+		return nil, ofNode(n, err)
 	}
 	return &nodeStream{ClientStream: s, g: g, n: n, conn: conn}, nil
 }
@@ -410,5 +361,5 @@ type nodeStream struct {
 func (s *nodeStream) RecvMsg(m any) error {
 	err := s.ClientStream.RecvMsg(m)
 	s.g.note(s.Context(), s.n, s.conn, err)
-	return err
+	return ofNode(s.n, err)
 }

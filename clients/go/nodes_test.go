@@ -270,7 +270,7 @@ func TestACallThatMustNotBeMadeTwiceGoesToANodeThatIsThere(t *testing.T) {
 	})
 	group(t, Config{Addrs: []string{"nowhere:1", "nobody:1"}, RetryFor: -1}, func(t *testing.T, _ *fakeNet, c *Client, _ []*fakeNode) {
 		_, err := c.Append(t.Context(), Append{Stream: "s", JSON: []byte(`{}`)})
-		if dataflow.ReasonOf(err) != dataflow.ReasonUnreachable || !strings.Contains(err.Error(), "nowhere:1, nobody:1") {
+		if dataflow.ReasonOf(err) != dataflow.ReasonUnreachable || !strings.Contains(err.Error(), "at nowhere:1: connect nowhere:1: refused; at nobody:1: connect nobody:1: refused") {
 			t.Errorf("got %v", err)
 		}
 	})

@@ -40,6 +40,15 @@ func (p *pauses) after(asked time.Duration) time.Duration {
 	return max(d, asked)
 }
 
+// within is after for who gives up when left has passed: the last pause is cut short, so that the last try is at that end and not up to
+// maxPause before. false = the time is over, or is before the server wants to be asked.
+func (p *pauses) within(asked, left time.Duration) (time.Duration, bool) {
+	if left <= 0 || asked > left {
+		return 0, false
+	}
+	return min(p.after(asked), left), true
+}
+
 func (p *pauses) reset() { p.next = 0 }
 
 // mayRetry reports whether another try can succeed, and whether the failed one may have taken effect.
@@ -69,8 +78,9 @@ func (c *Client) retry(ctx context.Context, safe retrySafety, try func(context.C
 func (c *Client) retryFor(ctx context.Context, d time.Duration, safe retrySafety, try func(context.Context) error) error {
 	var wait pauses
 	deadline := time.Now().Add(d)
+	to := connecting(ctx, time.Now(), d)
 	for tries := 1; ; tries++ {
-		err := c.errorOf(ctx, try(ctx))
+		err := c.errorOf(ctx, try(to))
 		if err == nil {
 			return nil
 		}
@@ -78,10 +88,13 @@ func (c *Client) retryFor(ctx context.Context, d time.Duration, safe retrySafety
 		if !again || tookEffect && safe == once {
 			return err
 		}
-		pauseFor := wait.after(retryAfter(err))
-		// However long one node has taken to fail, each of the others is tried once.
-		if time.Now().Add(pauseFor).After(deadline) && (d < 0 || tries >= c.nodes.count()) {
-			return err
+		pauseFor, more := wait.within(retryAfter(err), time.Until(deadline))
+		if !more {
+			// However long one node has taken to answer that it cannot, each of the others is tried once.
+			if d < 0 || tries >= c.nodes.count() || dataflow.ReasonOf(err) == dataflow.ReasonUnreachable {
+				return err
+			}
+			pauseFor = wait.after(retryAfter(err))
 		}
 		if ended := pause.For(ctx, pauseFor); ended != nil {
 			return because(err, ended)

@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -18,7 +19,8 @@ func (p *Producer) run(ctx context.Context) {
 			p.fail(errProducerClosed())
 			return
 		}
-		acked, node, err := p.send(ctx)
+		began := time.Now()
+		acked, node, err := p.send(connecting(ctx, cmp.Or(failing, began), p.cfg.RetryFor))
 		if ctx.Err() != nil {
 			p.fail(errProducerClosed())
 			return
@@ -46,11 +48,11 @@ func (p *Producer) run(ctx context.Context) {
 			return
 		}
 		if failing.IsZero() {
-			failing = time.Now()
+			failing = awaySince(began, err)
 		}
 		p.setTrouble(err)
-		d := wait.after(retryAfter(err))
-		if time.Since(failing)+d > p.cfg.RetryFor {
+		d, more := wait.within(retryAfter(err), p.cfg.RetryFor-time.Since(failing))
+		if !more {
 			p.fail(gaveUp(err, time.Since(failing)))
 			return
 		}

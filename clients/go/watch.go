@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -120,7 +121,8 @@ func (w *watch) run(ctx context.Context, yield func(*WatchEvent, error) bool) {
 	var wait pauses
 	var away time.Time // since when no server has said anything; zero = one has
 	for {
-		progress, stopped, err := w.once(ctx, yield)
+		began := time.Now()
+		progress, stopped, err := w.once(connecting(ctx, cmp.Or(away, began), w.o.RetryFor), yield)
 		if stopped {
 			return
 		}
@@ -139,10 +141,10 @@ func (w *watch) run(ctx context.Context, yield func(*WatchEvent, error) bool) {
 			}
 		}
 		if away.IsZero() {
-			away = time.Now()
+			away = awaySince(began, err)
 		}
-		d := wait.after(retryAfter(err))
-		if time.Since(away)+d > w.o.RetryFor {
+		d, more := wait.within(retryAfter(err), w.o.RetryFor-time.Since(away))
+		if !more {
 			yield(nil, err)
 			return
 		}

@@ -95,8 +95,8 @@ func (c *cli) report(ctx context.Context, err error) int {
 		message, code = "interrupted", exitTryAgain
 	case errors.As(err, &e):
 		message, hint = fmt.Sprintf("%s: %s", e.Reason, e.Message), e.Hint
-		if e.Reason == dataflow.ReasonUnreachable && strings.Contains(message, "HTTP") {
-			hint = "this looks like the HTTP port; --addr names the gRPC port, 7711 unless the server was told otherwise"
+		if e.Reason == dataflow.ReasonUnreachable && strings.Contains(message, "no gRPC") {
+			hint = "--addr names the port for gRPC (the server's --grpc-addr), 7711 unless the server was told otherwise"
 		}
 		if e.Reason == dataflow.ReasonUnreachable && hint == "" {
 			hint = "start a server with weir server, or say where it is with --addr or WEIR_ADDR"

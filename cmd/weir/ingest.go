@@ -54,7 +54,7 @@ interrupt.`,
 	cmd.Flags().StringVar(&f.producer, "producer", "", "name under which these rows count once")
 	choose(cmd, &f.wait, "wait", "", "", "return when every running pipeline that reads the stream has committed, or processed, the rows; says which do not run",
 		"committed", "processed")
-	cmd.Flags().DurationVar(&f.retryFor, "retry-for", weir.DefaultProducerRetryFor, "how long to wait for a server that is away")
+	cmd.Flags().DurationVar(&f.retryFor, "retry-for", weir.DefaultProducerRetryFor, "how long to look for a server that is away; 0 = one try")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		switch {
 		case f.producer == "" && cmd.Flags().Changed("producer"): // as of a variable that is not set

@@ -50,7 +50,7 @@ With -o json, one object per line:
 	f.StringVar(&o.MinToken, "min-token", "", "begin with a cut that covers this token of an ingest")
 	f.DurationVar(&o.MaxWait, "max-wait", 0, "how long to wait for --min-token (default 10s)")
 	f.DurationVar(&o.MaxStaleness, "max-staleness", 0, "leave a node that can say nothing about rows which were acknowledged longer ago than this (default: none)")
-	f.DurationVar(&o.RetryFor, "retry-for", weir.DefaultWatchRetryFor, "how long to wait for a server that is away")
+	f.DurationVar(&o.RetryFor, "retry-for", weir.DefaultWatchRetryFor, "how long to look for a server that is away, each time; 0 = one try")
 	choose(cmd, &isolation, "isolation", "", "read-committed", "follow committed cuts, or the newest processed rows, which a recovery may take back",
 		"read-committed", "read-uncommitted")
 	choose(cmd, &numbers, "numbers", "", "json", "print BIGINT and NUMERIC in JSON as numbers or as strings", "json", "string")
