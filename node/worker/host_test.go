@@ -160,8 +160,13 @@ func (h *host) begin(p *meta.Pipeline) *meta.Pipeline {
 	return p
 }
 
+// start starts the tasks of an incarnation, and says in the meta log that they run.
 func (h *host) start(p *meta.Pipeline) error {
-	return h.worker.Start(h.t.Context(), p.UID, p.Incarnation, p.Base, func(ev coordinator.Event) { h.events <- ev })
+	err := h.worker.Start(h.t.Context(), p.UID, p.Incarnation, p.Base, func(ev coordinator.Event) { h.events <- ev })
+	if err == nil {
+		_, err = h.meta.MarkRunning(h.t.Context(), p.UID, p.Incarnation)
+	}
+	return err
 }
 
 // append puts words into a shard of the stream.

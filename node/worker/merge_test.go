@@ -48,6 +48,30 @@ func TestAMergeOfADroppedPipelineIsLeftAlone(t *testing.T) {
 	must(merge())
 }
 
+// A start fills its tables, and reads again what came behind its base, before anybody can say how late it is.
+func TestAPipelineThatRecoversHasBetterToDoThanToFold(t *testing.T) {
+	fsm := meta.NewFSM()
+	log := meta.New(&memGroup{fsm: fsm}, fsm, func() int64 { return 1 })
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(log.Bootstrap(t.Context(), "c", 1))
+	p, _, err := log.CreatePipeline(t.Context(), meta.CreatePipeline{Name: "p", Fingerprint: "f"})
+	must(err)
+	w := New(Config{Meta: log, Logger: slog.New(slog.DiscardHandler)})
+	if !w.busy(p.UID) {
+		t.Error("it recovers, and is not busy")
+	}
+	_, err = log.MarkRunning(t.Context(), p.UID, 1)
+	must(err)
+	if w.busy(p.UID) {
+		t.Error("it runs and has nothing to do, and is busy")
+	}
+}
+
 // holds is layers in memory of some MiB, made of deltas of some MiB.
 func holds(layers int, bytes, logged int64) foldable {
 	return foldable{Foldable: state.Foldable{Layers: layers, Bytes: bytes << 20, Logged: logged << 20}}

@@ -95,8 +95,11 @@ func New(cfg Config) *Worker {
 	return w
 }
 
-// busy reports whether the tables of a pipeline are being filled, or it is late.
+// busy reports whether a pipeline recovers, its tables are being filled, or it is late.
 func (w *Worker) busy(uid dataflow.PipelineUID) bool {
+	if p := w.cfg.Meta.State().Pipelines[uid]; p != nil && p.State == dataflow.PipelineRecovering {
+		return true
+	}
 	r := w.Live(uid)
 	return r != nil && (r.fillers.working.Load() || w.late(r.Run.Positions(), time.UnixMicro(w.cfg.Now()).Add(-lateAfter)))
 }
