@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/weirdb/weir/dataflow"
@@ -289,6 +290,11 @@ func (c *Config) validatePeers(bad func(format string, args ...any)) {
 	}
 	if len(c.Join) == 0 {
 		bad("join: is empty; name the addresses of the nodes that found the group, or of some that are in it")
+	}
+	for i, addr := range c.Join {
+		if slices.Contains(c.Join[:i], addr) {
+			bad("join: %s stands there twice: is one of them another node's?", addr)
+		}
 	}
 	if c.BootstrapExpect < 0 || c.BootstrapExpect > meta.MaxMembers {
 		bad("bootstrap-expect: %d is not between 0 and %d", c.BootstrapExpect, meta.MaxMembers)

@@ -107,6 +107,10 @@ func TestANodeThatStartsSaysWhatItWaitsFor(t *testing.T) {
 	}
 	defer func() { _ = conn.Close() }()
 	_, err = weirv1.NewClusterServiceClient(conn).GetStatus(ctx, &weirv1.GetStatusRequest{})
+	if e := nodetest.Refusal(err); e == nil || e.Metadata["node"] != "n1" || !strings.HasPrefix(e.Metadata["doing"], "it has no group yet") ||
+		!strings.HasPrefix(e.Metadata["node-2"], "n3:7712 does not answer: ") {
+		t.Errorf("in parts it says %v", e)
+	}
 	if nodetest.Reason(err) != dataflow.ReasonNodeNotReady || !strings.Contains(err.Error(), "n3:7712 does not answer") {
 		t.Errorf("GetStatus: %v", err)
 	}

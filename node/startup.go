@@ -94,7 +94,14 @@ func (w *waiting) err(node, what string) error {
 		parts = append(parts, a.String())
 	}
 	e := dataflow.Errorf(dataflow.ReasonNodeNotReady, "node %s %s: %s", node, what, strings.Join(parts, "; ")).
-		WithRetry(notReadyRetry).WithMeta("node", node)
+		WithRetry(notReadyRetry).WithMeta("node", node).WithMeta("doing", doing)
+	// The same in parts, for who shows it: log-NAME and node-NUMBER.
+	for log, lacks := range w.Logs {
+		e = e.WithMeta("log-"+log, lacks)
+	}
+	for i, a := range w.Nodes {
+		e = e.WithMeta(fmt.Sprintf("node-%d", i+1), a.String())
+	}
 	if w.Hint != "" {
 		return e.WithHint("%s", w.Hint)
 	}

@@ -24,11 +24,17 @@ func (c *cli) clusterStatusCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "status [flags]", Short: "Show the group, its nodes and its logs",
 		Long: `Show the group: its nodes, which logs each of them leads and votes in, how far each has applied them, the newest cut
 that each serves, and the room on its disk. The node that answers asks the others; one that does not answer is shown so. Then the
-logs, as that node has them: its role is leader, voter, or reader, which follows without a vote.`}
+logs, as that node has them: its role is leader, voter, or reader, which follows without a vote.
+
+Of a node that waits for its group it shows what it waits for, and which nodes answer it; the exit code is 4 (try again).`}
 	cmd.Flags().BoolVar(&watch, "watch", false, "show it again each second, until interrupted")
 	return c.clientVerb(cmd, cobra.NoArgs, func(ctx context.Context, w *weir.Client, _ []string) error {
 		for {
-			if err := c.printStatus(ctx, w); err != nil || !watch {
+			err := c.printStatus(ctx, w)
+			if notReady(err) != nil {
+				err = c.printWaiting(err)
+			}
+			if !watch || err != nil && notReady(err) == nil {
 				return err
 			}
 			select {
