@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/weirdb/weir/dataflow"
@@ -79,7 +80,7 @@ func appendKey(dst []byte, st *plan.Stage, row dataflow.Row) ([]byte, error) {
 
 func errKeyShape(st *plan.Stage, given int) error {
 	return dataflow.Errorf(dataflow.ReasonKeyInvalid, "the key of %s has %s; %d given", st.Name, keyShape(st), given).
-		WithHint("give one value per key column, in order")
+		WithHint("give one value per key column, in order").WithMeta("key_columns", strconv.Itoa(len(st.Key)))
 }
 
 func encodeParts(st *plan.Stage, row dataflow.Row) ([]byte, error) {
