@@ -145,7 +145,7 @@ func (m *Machine) commitApplied(e CommitApplied) {
 		return
 	}
 	m.attempt = nil
-	m.failures = 0
+	m.failures, m.moves = 0, 0
 	m.pausedTo = m.now + m.view.Options.MinPause.Microseconds()
 	for _, w := range a.waiters {
 		m.do(AnswerWaiter{w, a.id})

@@ -17,6 +17,9 @@ const (
 	RestartInitial = 200 * time.Millisecond
 	RestartMax     = 30 * time.Second
 	RestartQuiet   = time.Minute
+	// MovedMax bounds the wait before tasks follow leads that move again and again, see moved. Why not longer: such a pipeline has nothing
+	// wrong, and its readers wait. Why not shorter: nodes that are short of processor time lose leads because they begin incarnations.
+	MovedMax = 5 * time.Second
 	// StopTimeout bounds the final checkpoint of a stop, when checkpoint.timeout is longer. A stop that gives it up loses
 	// nothing: the rows are read again after a resume.
 	StopTimeout = time.Minute
@@ -65,6 +68,7 @@ type Machine struct {
 	recovery  recovery
 	stopAsked dataflow.Incarnation // of the last StopTasks: an answer about an older one says nothing
 	restarts  int                  // restarts since the tasks last ran quietly
+	moves     int                  // times in a row that leads have moved from under tasks which had hardly run, and committed nothing
 	since     int64                // when the tasks began to run
 
 	attempt  *attempt // under way; nil = none

@@ -5,11 +5,16 @@ import "github.com/weirdb/weir/dataflow"
 // recover ends the current incarnation: its tasks are stopped, the next one is proposed at once, so that readers see
 // RECOVERING, and its tasks start after the delay (µs).
 func (m *Machine) recover(cause string, delay int64) {
-	m.dropAttempt(cause)
-	m.phase = recovering
-	m.recovery = recovery{cause: cause, startAt: m.now + delay}
-	m.stopTasks()
+	m.leave(recovery{cause: cause, startAt: m.now + delay})
 	m.propose()
+}
+
+// leave ends the tasks of the current incarnation for a recovery.
+func (m *Machine) leave(r recovery) {
+	m.dropAttempt(r.cause)
+	m.phase = recovering
+	m.recovery = r
+	m.stopTasks()
 }
 
 func (m *Machine) propose() {
@@ -136,10 +141,23 @@ func (m *Machine) restart(cause string) {
 	m.recover(cause, delay)
 }
 
-// moved follows the lead of a shard to another node. That is no failure, however often it happens; only tasks that have hardly run
-// wait a little.
+// moved follows the lead of a shard to another node. That is no failure, however often it happens; only those that follow tasks which
+// have hardly run wait a little, and twice as long each time until a checkpoint is committed or tasks have run for longer than that: where
+// leads do not settle, an incarnation would begin every RestartInitial, which keeps them from it.
 func (m *Machine) moved(cause string) {
-	m.recover(cause, max(RestartInitial.Microseconds()-m.ran(), 0))
+	// The shift is bounded so that it cannot overflow, as in restart.
+	delay := min(MovedMax.Microseconds(), RestartInitial.Microseconds()<<min(m.moves, 20)) - m.ran()
+	if delay <= 0 {
+		delay, m.moves = 0, 0
+	} else {
+		m.moves++
+	}
+	if delay <= RestartInitial.Microseconds() {
+		m.recover(cause, delay)
+		return
+	}
+	// The incarnation names those that lead when it begins: after a longer wait they would be others again.
+	m.leave(recovery{cause: cause, beginAt: m.now + delay})
 }
 
 // ran is how long the tasks have run, in µs.
@@ -185,7 +203,7 @@ func (m *Machine) resumed() {
 	}
 	m.view.State = dataflow.PipelineRecovering
 	m.stopping = false
-	m.restarts = 0
+	m.restarts, m.moves = 0, 0
 	if m.attempts.end == 0 {
 		// Elected while the pipeline did not run: the fencing block comes first (P3).
 		m.phase = reserving
