@@ -119,6 +119,8 @@ type Tuning struct {
 	ElectionTimeout time.Duration
 	// RepairAfter is how long a node is silent before others vote in its place; default membership.DefaultRepairAfter.
 	RepairAfter time.Duration
+	// GiveLeads bounds how long a node that stops waits for the leads of its shards to move behind a checkpoint; default 2 s.
+	GiveLeads time.Duration
 	// DiskEvery is how often the free space of the disk is looked at.
 	DiskEvery time.Duration
 	// PeerMap has, for the address of another node, the one to dial instead: of a proxy that the node does not know of.

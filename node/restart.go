@@ -124,11 +124,25 @@ func (s *storage) shardFailed(cfg *Config, id dataflow.ShardID, why error) error
 	return &Restart{Why: fmt.Sprintf("the replica of shard %d is damaged and is to be rebuilt: %s", id, why)}
 }
 
-// handOverTime bounds the handing over of leads: the others elect a leader when it does not succeed.
-const handOverTime = 2 * time.Second
+const (
+	// handOverTime bounds the handing over of leads: the others elect a leader when it does not succeed.
+	handOverTime = 2 * time.Second
+	// giveTime bounds the moving of the shards' leads behind a checkpoint: they are handed over without one when it does not succeed,
+	// as when the nodes of a group all stop at once.
+	giveTime = 2 * time.Second
+)
 
-// handOver hands what this node leads to the members that have come furthest, so that nobody waits for an election.
+// handOver hands over what this node leads, so that nobody waits for an election: the shards right behind a checkpoint, so that
+// nothing is processed again, and what is left, or does not go that way, to the members that have come furthest.
 func (n *Node) handOver(ctx context.Context) {
+	if n.members != nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cmp.Or(n.cfg.Tuning.GiveLeads, giveTime))
+		err := n.members.GiveLeads(ctx)
+		cancel()
+		if err != nil {
+			n.cfg.Logger.Info("the leads of shards are handed over without a checkpoint", slog.Any("error", err))
+		}
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), handOverTime)
 	defer cancel()
 	logs := []*raftlog.Group{n.storage.group}

@@ -2,6 +2,7 @@ package membership
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -114,6 +115,24 @@ func (m *Membership) Rebalance(ctx context.Context) ([]Move, error) {
 	return moves, nil
 }
 
+// GiveLeads has the leads of the shards that this node leads moved to others, as every planned move right behind a checkpoint: it is
+// about to stop. The leader of the meta log does it.
+func (m *Membership) GiveLeads(ctx context.Context) error {
+	self := m.cfg.Self.Node
+	if leads, _ := m.leaders(); !slices.Contains(leads, self) {
+		return nil
+	}
+	leader := m.cfg.MetaLog.Leader()
+	if leader == "" || leader == self {
+		return m.takeLeads(ctx, self)
+	}
+	c, err := m.cfg.Ask(leader)
+	if err == nil {
+		_, err = c.TakeLeads(ctx, &peerv1.TakeLeadsRequest{Node: self})
+	}
+	return err
+}
+
 // Register adds the service that other nodes call.
 func (m *Membership) Register(r grpc.ServiceRegistrar) {
 	peerv1.RegisterNodeServiceServer(r, &server{m: m})
@@ -139,6 +158,14 @@ func (s *server) TransferLead(ctx context.Context, req *peerv1.TransferLeadReque
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	}
 	return &peerv1.TransferLeadResponse{}, nil
+}
+
+// TakeLeads implements peerv1.NodeServiceServer.
+func (s *server) TakeLeads(ctx context.Context, req *peerv1.TakeLeadsRequest) (*peerv1.TakeLeadsResponse, error) {
+	if err := s.m.takeLeads(ctx, req.Node); err != nil {
+		return nil, status.Error(codes.FailedPrecondition, err.Error())
+	}
+	return &peerv1.TakeLeadsResponse{}, nil
 }
 
 // Rebalance implements peerv1.NodeServiceServer.

@@ -217,25 +217,48 @@ func (m *Membership) spread(ctx context.Context, nodes []Node) {
 	}
 }
 
-// rebalance spreads the leads now. Only the leader of the meta log can: it knows who is there.
-func (m *Membership) rebalance(ctx context.Context) ([]Move, error) {
+// survey returns what Leads decides from, on the leader of the meta log: it knows who is there.
+func (m *Membership) survey() (nodes []Node, leaders []string, voters [][]string, err error) {
 	m.mu.Lock()
 	known := m.mu.presence != nil
 	m.mu.Unlock()
 	if !known || !m.cfg.MetaLog.IsLeader() {
-		return nil, dataflow.Errorf(dataflow.ReasonNotLeader, "node %s does not lead the meta log, or only since a moment", m.cfg.Self.Node).WithRetry(lookEvery)
+		return nil, nil, nil, dataflow.Errorf(dataflow.ReasonNotLeader, "node %s does not lead the meta log, or only since a moment", m.cfg.Self.Node).WithRetry(lookEvery)
 	}
-	nodes, err := m.look()
+	if nodes, err = m.look(); err != nil {
+		return nil, nil, nil, err
+	}
+	leaders, _ = m.leaders()
+	voters, _ = m.voters(&m.cfg.Meta.State().Placement)
+	return nodes, leaders, voters, nil
+}
+
+// rebalance spreads the leads now.
+func (m *Membership) rebalance(ctx context.Context) ([]Move, error) {
+	nodes, leaders, voters, err := m.survey()
 	if err != nil {
 		return nil, err
 	}
-	leaders, _ := m.leaders()
-	voters, _ := m.voters(&m.cfg.Meta.State().Placement)
 	moves := Leads(nodes, voters, leaders, true)
 	if err := m.move(ctx, moves, true); err != nil {
 		return nil, dataflow.Errorf(dataflow.ReasonNodeConflict, "not every lead has moved: %w", err).WithHint("weir cluster status shows where they are; try again")
 	}
 	return moves, nil
+}
+
+// takeLeads moves the leads of shards away from a node that is about to stop.
+func (m *Membership) takeLeads(ctx context.Context, node string) error {
+	nodes, leaders, voters, err := m.survey()
+	if err != nil {
+		return err
+	}
+	for i := range nodes {
+		if nodes[i].ID == node {
+			nodes[i].Fit = Drained
+		}
+	}
+	moves := slices.DeleteFunc(Leads(nodes, voters, leaders, false), func(v Move) bool { return v.From != node })
+	return m.move(ctx, moves, true)
 }
 
 // move makes moves, all at once, so that pipelines recover once, and right behind a checkpoint, while the sources are held, so that

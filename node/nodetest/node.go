@@ -1,6 +1,7 @@
 package nodetest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -196,6 +197,8 @@ func (n *Node) config() node.Config {
 		DataDir: dataDir, FS: n.fs, Shards: n.opts.Shards, GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0",
 		MemoryBytes: n.opts.MemoryBytes, Tuning: n.opts.Tuning, Reflection: n.opts.Reflection, FaultInjection: true, Logger: n.opts.Logger,
 	}
+	// A test ends its nodes all at once: none of them can give its leads away.
+	cfg.Tuning.GiveLeads = cmp.Or(cfg.Tuning.GiveLeads, 200*time.Millisecond)
 	if p := n.opts.Peer; p != nil {
 		cfg.NodeID, cfg.PeerAddr, cfg.PeerNetwork, cfg.Join, cfg.BootstrapExpect = p.ID, p.Addr, p.Network, p.Join, p.Expect
 	}

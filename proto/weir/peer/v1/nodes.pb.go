@@ -279,6 +279,88 @@ func (x *RebalanceResponse) GetMoves() []*v1.Move {
 	return nil
 }
 
+// TakeLeadsRequest names the node.
+type TakeLeadsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TakeLeadsRequest) Reset() {
+	*x = TakeLeadsRequest{}
+	mi := &file_weir_peer_v1_nodes_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TakeLeadsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TakeLeadsRequest) ProtoMessage() {}
+
+func (x *TakeLeadsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peer_v1_nodes_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TakeLeadsRequest.ProtoReflect.Descriptor instead.
+func (*TakeLeadsRequest) Descriptor() ([]byte, []int) {
+	return file_weir_peer_v1_nodes_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *TakeLeadsRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+// TakeLeadsResponse is empty: the node leads no shard any more.
+type TakeLeadsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TakeLeadsResponse) Reset() {
+	*x = TakeLeadsResponse{}
+	mi := &file_weir_peer_v1_nodes_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TakeLeadsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TakeLeadsResponse) ProtoMessage() {}
+
+func (x *TakeLeadsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peer_v1_nodes_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TakeLeadsResponse.ProtoReflect.Descriptor instead.
+func (*TakeLeadsResponse) Descriptor() ([]byte, []int) {
+	return file_weir_peer_v1_nodes_proto_rawDescGZIP(), []int{7}
+}
+
 // DigestReplicaRequest names a cut.
 type DigestReplicaRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -291,7 +373,7 @@ type DigestReplicaRequest struct {
 
 func (x *DigestReplicaRequest) Reset() {
 	*x = DigestReplicaRequest{}
-	mi := &file_weir_peer_v1_nodes_proto_msgTypes[6]
+	mi := &file_weir_peer_v1_nodes_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -303,7 +385,7 @@ func (x *DigestReplicaRequest) String() string {
 func (*DigestReplicaRequest) ProtoMessage() {}
 
 func (x *DigestReplicaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_nodes_proto_msgTypes[6]
+	mi := &file_weir_peer_v1_nodes_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -316,7 +398,7 @@ func (x *DigestReplicaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DigestReplicaRequest.ProtoReflect.Descriptor instead.
 func (*DigestReplicaRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_nodes_proto_rawDescGZIP(), []int{6}
+	return file_weir_peer_v1_nodes_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *DigestReplicaRequest) GetPipeline() uint64 {
@@ -351,7 +433,7 @@ type DigestReplicaResponse struct {
 
 func (x *DigestReplicaResponse) Reset() {
 	*x = DigestReplicaResponse{}
-	mi := &file_weir_peer_v1_nodes_proto_msgTypes[7]
+	mi := &file_weir_peer_v1_nodes_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -363,7 +445,7 @@ func (x *DigestReplicaResponse) String() string {
 func (*DigestReplicaResponse) ProtoMessage() {}
 
 func (x *DigestReplicaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_nodes_proto_msgTypes[7]
+	mi := &file_weir_peer_v1_nodes_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -376,7 +458,7 @@ func (x *DigestReplicaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DigestReplicaResponse.ProtoReflect.Descriptor instead.
 func (*DigestReplicaResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_nodes_proto_rawDescGZIP(), []int{7}
+	return file_weir_peer_v1_nodes_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *DigestReplicaResponse) GetDigest() uint64 {
@@ -405,7 +487,7 @@ type DoubtReplicaRequest struct {
 
 func (x *DoubtReplicaRequest) Reset() {
 	*x = DoubtReplicaRequest{}
-	mi := &file_weir_peer_v1_nodes_proto_msgTypes[8]
+	mi := &file_weir_peer_v1_nodes_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -417,7 +499,7 @@ func (x *DoubtReplicaRequest) String() string {
 func (*DoubtReplicaRequest) ProtoMessage() {}
 
 func (x *DoubtReplicaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_nodes_proto_msgTypes[8]
+	mi := &file_weir_peer_v1_nodes_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -430,7 +512,7 @@ func (x *DoubtReplicaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoubtReplicaRequest.ProtoReflect.Descriptor instead.
 func (*DoubtReplicaRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_nodes_proto_rawDescGZIP(), []int{8}
+	return file_weir_peer_v1_nodes_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *DoubtReplicaRequest) GetPipeline() uint64 {
@@ -464,7 +546,7 @@ type DoubtReplicaResponse struct {
 
 func (x *DoubtReplicaResponse) Reset() {
 	*x = DoubtReplicaResponse{}
-	mi := &file_weir_peer_v1_nodes_proto_msgTypes[9]
+	mi := &file_weir_peer_v1_nodes_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -476,7 +558,7 @@ func (x *DoubtReplicaResponse) String() string {
 func (*DoubtReplicaResponse) ProtoMessage() {}
 
 func (x *DoubtReplicaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_nodes_proto_msgTypes[9]
+	mi := &file_weir_peer_v1_nodes_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -489,7 +571,7 @@ func (x *DoubtReplicaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoubtReplicaResponse.ProtoReflect.Descriptor instead.
 func (*DoubtReplicaResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_nodes_proto_rawDescGZIP(), []int{9}
+	return file_weir_peer_v1_nodes_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *DoubtReplicaResponse) GetRebuilds() bool {
@@ -513,7 +595,10 @@ const file_weir_peer_v1_nodes_proto_rawDesc = "" +
 	"\x14TransferLeadResponse\"\x12\n" +
 	"\x10RebalanceRequest\"8\n" +
 	"\x11RebalanceResponse\x12#\n" +
-	"\x05moves\x18\x01 \x03(\v2\r.weir.v1.MoveR\x05moves\"h\n" +
+	"\x05moves\x18\x01 \x03(\v2\r.weir.v1.MoveR\x05moves\"&\n" +
+	"\x10TakeLeadsRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\"\x13\n" +
+	"\x11TakeLeadsResponse\"h\n" +
 	"\x14DigestReplicaRequest\x12\x1a\n" +
 	"\bpipeline\x18\x01 \x01(\x04R\bpipeline\x12\x14\n" +
 	"\x05shard\x18\x02 \x01(\rR\x05shard\x12\x1e\n" +
@@ -530,11 +615,12 @@ const file_weir_peer_v1_nodes_proto_rawDesc = "" +
 	"checkpoint\x18\x03 \x01(\x04R\n" +
 	"checkpoint\"2\n" +
 	"\x14DoubtReplicaResponse\x12\x1a\n" +
-	"\brebuilds\x18\x01 \x01(\bR\brebuilds2\xbd\x03\n" +
+	"\brebuilds\x18\x01 \x01(\bR\brebuilds2\x8b\x04\n" +
 	"\vNodeService\x12X\n" +
 	"\rGetNodeStatus\x12\".weir.peer.v1.GetNodeStatusRequest\x1a#.weir.peer.v1.GetNodeStatusResponse\x12U\n" +
 	"\fTransferLead\x12!.weir.peer.v1.TransferLeadRequest\x1a\".weir.peer.v1.TransferLeadResponse\x12L\n" +
-	"\tRebalance\x12\x1e.weir.peer.v1.RebalanceRequest\x1a\x1f.weir.peer.v1.RebalanceResponse\x12X\n" +
+	"\tRebalance\x12\x1e.weir.peer.v1.RebalanceRequest\x1a\x1f.weir.peer.v1.RebalanceResponse\x12L\n" +
+	"\tTakeLeads\x12\x1e.weir.peer.v1.TakeLeadsRequest\x1a\x1f.weir.peer.v1.TakeLeadsResponse\x12X\n" +
 	"\rDigestReplica\x12\".weir.peer.v1.DigestReplicaRequest\x1a#.weir.peer.v1.DigestReplicaResponse\x12U\n" +
 	"\fDoubtReplica\x12!.weir.peer.v1.DoubtReplicaRequest\x1a\".weir.peer.v1.DoubtReplicaResponseB2Z0github.com/weirdb/weir/proto/weir/peer/v1;peerv1b\x06proto3"
 
@@ -550,7 +636,7 @@ func file_weir_peer_v1_nodes_proto_rawDescGZIP() []byte {
 	return file_weir_peer_v1_nodes_proto_rawDescData
 }
 
-var file_weir_peer_v1_nodes_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_weir_peer_v1_nodes_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_weir_peer_v1_nodes_proto_goTypes = []any{
 	(*GetNodeStatusRequest)(nil),  // 0: weir.peer.v1.GetNodeStatusRequest
 	(*GetNodeStatusResponse)(nil), // 1: weir.peer.v1.GetNodeStatusResponse
@@ -558,28 +644,32 @@ var file_weir_peer_v1_nodes_proto_goTypes = []any{
 	(*TransferLeadResponse)(nil),  // 3: weir.peer.v1.TransferLeadResponse
 	(*RebalanceRequest)(nil),      // 4: weir.peer.v1.RebalanceRequest
 	(*RebalanceResponse)(nil),     // 5: weir.peer.v1.RebalanceResponse
-	(*DigestReplicaRequest)(nil),  // 6: weir.peer.v1.DigestReplicaRequest
-	(*DigestReplicaResponse)(nil), // 7: weir.peer.v1.DigestReplicaResponse
-	(*DoubtReplicaRequest)(nil),   // 8: weir.peer.v1.DoubtReplicaRequest
-	(*DoubtReplicaResponse)(nil),  // 9: weir.peer.v1.DoubtReplicaResponse
-	(*v1.NodeStatus)(nil),         // 10: weir.v1.NodeStatus
-	(*v1.Move)(nil),               // 11: weir.v1.Move
+	(*TakeLeadsRequest)(nil),      // 6: weir.peer.v1.TakeLeadsRequest
+	(*TakeLeadsResponse)(nil),     // 7: weir.peer.v1.TakeLeadsResponse
+	(*DigestReplicaRequest)(nil),  // 8: weir.peer.v1.DigestReplicaRequest
+	(*DigestReplicaResponse)(nil), // 9: weir.peer.v1.DigestReplicaResponse
+	(*DoubtReplicaRequest)(nil),   // 10: weir.peer.v1.DoubtReplicaRequest
+	(*DoubtReplicaResponse)(nil),  // 11: weir.peer.v1.DoubtReplicaResponse
+	(*v1.NodeStatus)(nil),         // 12: weir.v1.NodeStatus
+	(*v1.Move)(nil),               // 13: weir.v1.Move
 }
 var file_weir_peer_v1_nodes_proto_depIdxs = []int32{
-	10, // 0: weir.peer.v1.GetNodeStatusResponse.node:type_name -> weir.v1.NodeStatus
-	11, // 1: weir.peer.v1.RebalanceResponse.moves:type_name -> weir.v1.Move
+	12, // 0: weir.peer.v1.GetNodeStatusResponse.node:type_name -> weir.v1.NodeStatus
+	13, // 1: weir.peer.v1.RebalanceResponse.moves:type_name -> weir.v1.Move
 	0,  // 2: weir.peer.v1.NodeService.GetNodeStatus:input_type -> weir.peer.v1.GetNodeStatusRequest
 	2,  // 3: weir.peer.v1.NodeService.TransferLead:input_type -> weir.peer.v1.TransferLeadRequest
 	4,  // 4: weir.peer.v1.NodeService.Rebalance:input_type -> weir.peer.v1.RebalanceRequest
-	6,  // 5: weir.peer.v1.NodeService.DigestReplica:input_type -> weir.peer.v1.DigestReplicaRequest
-	8,  // 6: weir.peer.v1.NodeService.DoubtReplica:input_type -> weir.peer.v1.DoubtReplicaRequest
-	1,  // 7: weir.peer.v1.NodeService.GetNodeStatus:output_type -> weir.peer.v1.GetNodeStatusResponse
-	3,  // 8: weir.peer.v1.NodeService.TransferLead:output_type -> weir.peer.v1.TransferLeadResponse
-	5,  // 9: weir.peer.v1.NodeService.Rebalance:output_type -> weir.peer.v1.RebalanceResponse
-	7,  // 10: weir.peer.v1.NodeService.DigestReplica:output_type -> weir.peer.v1.DigestReplicaResponse
-	9,  // 11: weir.peer.v1.NodeService.DoubtReplica:output_type -> weir.peer.v1.DoubtReplicaResponse
-	7,  // [7:12] is the sub-list for method output_type
-	2,  // [2:7] is the sub-list for method input_type
+	6,  // 5: weir.peer.v1.NodeService.TakeLeads:input_type -> weir.peer.v1.TakeLeadsRequest
+	8,  // 6: weir.peer.v1.NodeService.DigestReplica:input_type -> weir.peer.v1.DigestReplicaRequest
+	10, // 7: weir.peer.v1.NodeService.DoubtReplica:input_type -> weir.peer.v1.DoubtReplicaRequest
+	1,  // 8: weir.peer.v1.NodeService.GetNodeStatus:output_type -> weir.peer.v1.GetNodeStatusResponse
+	3,  // 9: weir.peer.v1.NodeService.TransferLead:output_type -> weir.peer.v1.TransferLeadResponse
+	5,  // 10: weir.peer.v1.NodeService.Rebalance:output_type -> weir.peer.v1.RebalanceResponse
+	7,  // 11: weir.peer.v1.NodeService.TakeLeads:output_type -> weir.peer.v1.TakeLeadsResponse
+	9,  // 12: weir.peer.v1.NodeService.DigestReplica:output_type -> weir.peer.v1.DigestReplicaResponse
+	11, // 13: weir.peer.v1.NodeService.DoubtReplica:output_type -> weir.peer.v1.DoubtReplicaResponse
+	8,  // [8:14] is the sub-list for method output_type
+	2,  // [2:8] is the sub-list for method input_type
 	2,  // [2:2] is the sub-list for extension type_name
 	2,  // [2:2] is the sub-list for extension extendee
 	0,  // [0:2] is the sub-list for field type_name
@@ -596,7 +686,7 @@ func file_weir_peer_v1_nodes_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_peer_v1_nodes_proto_rawDesc), len(file_weir_peer_v1_nodes_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   10,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -24,6 +24,7 @@ const (
 	NodeService_GetNodeStatus_FullMethodName = "/weir.peer.v1.NodeService/GetNodeStatus"
 	NodeService_TransferLead_FullMethodName  = "/weir.peer.v1.NodeService/TransferLead"
 	NodeService_Rebalance_FullMethodName     = "/weir.peer.v1.NodeService/Rebalance"
+	NodeService_TakeLeads_FullMethodName     = "/weir.peer.v1.NodeService/TakeLeads"
 	NodeService_DigestReplica_FullMethodName = "/weir.peer.v1.NodeService/DigestReplica"
 	NodeService_DoubtReplica_FullMethodName  = "/weir.peer.v1.NodeService/DoubtReplica"
 )
@@ -40,6 +41,8 @@ type NodeServiceClient interface {
 	TransferLead(ctx context.Context, in *TransferLeadRequest, opts ...grpc.CallOption) (*TransferLeadResponse, error)
 	// Rebalance spreads the leads of the shards' logs, on the node that leads the meta log.
 	Rebalance(ctx context.Context, in *RebalanceRequest, opts ...grpc.CallOption) (*RebalanceResponse, error)
+	// TakeLeads moves the leads of the shards' logs away from a node that is about to stop, on the node that leads the meta log.
+	TakeLeads(ctx context.Context, in *TakeLeadsRequest, opts ...grpc.CallOption) (*TakeLeadsResponse, error)
 	// DigestReplica computes the digest of what the node holds of a pipeline on a shard at a cut.
 	DigestReplica(ctx context.Context, in *DigestReplicaRequest, opts ...grpc.CallOption) (*DigestReplicaResponse, error)
 	// DoubtReplica has the node compare its replica of a shard with the others at a cut, and rebuild it when a majority of the
@@ -85,6 +88,16 @@ func (c *nodeServiceClient) Rebalance(ctx context.Context, in *RebalanceRequest,
 	return out, nil
 }
 
+func (c *nodeServiceClient) TakeLeads(ctx context.Context, in *TakeLeadsRequest, opts ...grpc.CallOption) (*TakeLeadsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(TakeLeadsResponse)
+	err := c.cc.Invoke(ctx, NodeService_TakeLeads_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *nodeServiceClient) DigestReplica(ctx context.Context, in *DigestReplicaRequest, opts ...grpc.CallOption) (*DigestReplicaResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DigestReplicaResponse)
@@ -117,6 +130,8 @@ type NodeServiceServer interface {
 	TransferLead(context.Context, *TransferLeadRequest) (*TransferLeadResponse, error)
 	// Rebalance spreads the leads of the shards' logs, on the node that leads the meta log.
 	Rebalance(context.Context, *RebalanceRequest) (*RebalanceResponse, error)
+	// TakeLeads moves the leads of the shards' logs away from a node that is about to stop, on the node that leads the meta log.
+	TakeLeads(context.Context, *TakeLeadsRequest) (*TakeLeadsResponse, error)
 	// DigestReplica computes the digest of what the node holds of a pipeline on a shard at a cut.
 	DigestReplica(context.Context, *DigestReplicaRequest) (*DigestReplicaResponse, error)
 	// DoubtReplica has the node compare its replica of a shard with the others at a cut, and rebuild it when a majority of the
@@ -140,6 +155,9 @@ func (UnimplementedNodeServiceServer) TransferLead(context.Context, *TransferLea
 }
 func (UnimplementedNodeServiceServer) Rebalance(context.Context, *RebalanceRequest) (*RebalanceResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Rebalance not implemented")
+}
+func (UnimplementedNodeServiceServer) TakeLeads(context.Context, *TakeLeadsRequest) (*TakeLeadsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method TakeLeads not implemented")
 }
 func (UnimplementedNodeServiceServer) DigestReplica(context.Context, *DigestReplicaRequest) (*DigestReplicaResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DigestReplica not implemented")
@@ -222,6 +240,24 @@ func _NodeService_Rebalance_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _NodeService_TakeLeads_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(TakeLeadsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeServiceServer).TakeLeads(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeService_TakeLeads_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeServiceServer).TakeLeads(ctx, req.(*TakeLeadsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _NodeService_DigestReplica_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DigestReplicaRequest)
 	if err := dec(in); err != nil {
@@ -276,6 +312,10 @@ var NodeService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Rebalance",
 			Handler:    _NodeService_Rebalance_Handler,
+		},
+		{
+			MethodName: "TakeLeads",
+			Handler:    _NodeService_TakeLeads_Handler,
 		},
 		{
 			MethodName: "DigestReplica",
