@@ -55,7 +55,7 @@ func (m *Membership) look() ([]Node, error) {
 			spoke = servers[j].Heard
 		}
 		m.mu.presence.look(now, id, spoke)
-		nodes = append(nodes, Node{ID: id, Fit: m.mu.presence.fit(now, &members[i])})
+		nodes = append(nodes, Node{ID: id, Fit: m.mu.presence.fit(now, &members[i]), Away: m.mu.presence.isAway(now, id)})
 	}
 	return nodes, nil
 }

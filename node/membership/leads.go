@@ -21,12 +21,12 @@ func (v Move) Message() *weirv1.Move {
 // Leads returns the moves after which every shard is led by a node that votes in its log and may lead: Well or Returned. With
 // even, the leads are also spread: as evenly as the votes allow, with few moves. voters has the nodes that can lead each shard,
 // as they vote now and are to vote; leaders the node that does, "" where none is known: such a shard stays out, and so does one
-// whose leader is silent, which nobody can ask.
+// whose leader is silent or away, which nobody can ask. Who is away gets no lead.
 func Leads(nodes []Node, voters [][]string, leaders []string, even bool) []Move {
-	t := &table{fit: make(map[string]Fit), leads: make(map[string]int), voters: voters, now: slices.Clone(leaders)}
+	t := &table{deaf: make(map[string]bool), leads: make(map[string]int), voters: voters, now: slices.Clone(leaders)}
 	for _, n := range nodes {
-		t.fit[n.ID] = n.Fit
-		if n.Fit >= Returned {
+		t.deaf[n.ID] = n.Fit == Silent || n.Away
+		if n.Fit >= Returned && !n.Away {
 			t.nodes = append(t.nodes, n.ID)
 		}
 	}
@@ -55,8 +55,8 @@ func Leads(nodes []Node, voters [][]string, leaders []string, even bool) []Move 
 
 // table is a distribution of leads being made.
 type table struct {
-	nodes  []string // that may lead
-	fit    map[string]Fit
+	nodes  []string        // that may lead
+	deaf   map[string]bool // those that nobody can ask
 	leads  map[string]int
 	voters [][]string
 	now    []string
@@ -82,7 +82,7 @@ func (t *table) candidates(shard int) []string {
 // stays reports whether a shard need not be moved, or cannot be.
 func (t *table) stays(shard int) bool {
 	id := t.now[shard]
-	return id == "" || t.fit[id] == Silent || slices.Contains(t.candidates(shard), id)
+	return id == "" || t.deaf[id] || slices.Contains(t.candidates(shard), id)
 }
 
 func (t *table) least(ids []string) string {

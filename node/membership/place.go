@@ -9,6 +9,9 @@ import (
 type Node struct {
 	ID  string
 	Fit Fit
+	// Away says that it has not been heard of for some seconds, which is long before it is Silent: it keeps its votes, and a lead can
+	// neither be given to it nor taken from it.
+	Away bool
 }
 
 // Fit says what a node is good for.

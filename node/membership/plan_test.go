@@ -19,7 +19,7 @@ import (
 //	                      is away. All nodes that are in the group are to vote unless want says otherwise
 //	run self=NODE …       the same until nothing is left to do; who lags catches up as soon as it is asked
 //	held self=NODE …      which node leaves and is in the log still, and why, by the same two lines
-//	leads [even]          the moves of leads; first line the nodes as NAME[:FIT], second the leaders of the shards in order, - for
+//	leads [even]          the moves of leads; first line the nodes as NAME[:FIT][?], second the leaders of the shards in order, - for
 //	                      none; then the voters of each shard, a line each, or nothing: all
 //	place replicas=N      who is to vote; first line the nodes as NAME[:FIT], then the voters of each log as they are, a line each,
 //	                      - for none, * behind the one that leads
@@ -161,12 +161,13 @@ func place(t *testing.T, d *datadriven.TestData, lines []string) string {
 	return out.String()
 }
 
-// fits reads NAME[:FIT] ….
+// fits reads NAME[:FIT][?] …, ? for one that is away.
 func fits(t *testing.T, line string) []membership.Node {
 	var out []membership.Node
 	for f := range strings.FieldsSeq(line) {
+		f, away := strings.CutSuffix(f, "?")
 		id, fit, said := strings.Cut(f, ":")
-		n := membership.Node{ID: id, Fit: membership.Well}
+		n := membership.Node{ID: id, Fit: membership.Well, Away: away}
 		if said {
 			for n.Fit = membership.Out; n.Fit.String() != fit; n.Fit++ {
 				if n.Fit == membership.Well {

@@ -45,6 +45,11 @@ func (p *presence) look(now time.Time, id string, last time.Time) {
 	}
 }
 
+// isAway reports whether a node is not heard of at a time, after look.
+func (p *presence) isAway(now time.Time, id string) bool {
+	return now.Sub(p.nodes[id].last) >= p.away()
+}
+
 // away is how long a node is not heard of before it counts as away.
 func (p *presence) away() time.Duration { return min(awayAfter, p.after/2) }
 

@@ -13,7 +13,7 @@ import (
 
 // TestPresence runs the transcripts in testdata/presence. Each line is a second: a letter per node n1, n2, … that is heard in it,
 // a dot for one that is not; with * and a number it is so many seconds. Behind it stand the nodes' states, if they are not active.
-// After each line it says what the nodes are good for.
+// After each line it says what the nodes are good for, with ? for those that are away.
 func TestPresence(t *testing.T) {
 	datadriven.RunTest(t, "testdata/presence/presence.txt", func(t *testing.T, d *datadriven.TestData) string {
 		var after int
@@ -53,7 +53,11 @@ func TestPresence(t *testing.T) {
 						last[m.ID] = now
 					}
 					p.look(now, m.ID, last[m.ID])
-					fits = append(fits, p.fit(now, &m).String())
+					fit := p.fit(now, &m).String()
+					if p.isAway(now, m.ID) {
+						fit += "?"
+					}
+					fits = append(fits, fit)
 				}
 			}
 			fmt.Fprintf(&out, "%ds: %s\n", now.Unix()-1000, strings.Join(fits, ", "))
