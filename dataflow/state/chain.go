@@ -347,6 +347,20 @@ func (c *chain) upTo(at dataflow.DeltaRef) []*layer {
 	return out
 }
 
+// leftOut returns the first delta up to a position that is in none of the layers; nil = there is none.
+func (c *chain) leftOut(layers []*layer, at dataflow.DeltaRef) *delta {
+	for i := range c.deltas {
+		d := &c.deltas[i]
+		if d.ref.Compare(at) > 0 {
+			break
+		}
+		if !slices.ContainsFunc(layers, func(l *layer) bool { return l.first.Compare(d.ref) <= 0 && l.last.Compare(d.ref) >= 0 }) {
+			return d
+		}
+	}
+	return nil
+}
+
 // across returns the layer that was merged of deltas on either side of a position; nil = there is none.
 func (c *chain) across(at dataflow.DeltaRef) *layer {
 	i := slices.IndexFunc(c.layers, func(l *layer) bool { return l.first.Compare(at) <= 0 && l.last.Compare(at) > 0 })

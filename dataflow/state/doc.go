@@ -31,7 +31,7 @@
 //   - S2 Layers, and everything a View refers to, are immutable. Merging makes new layers.
 //   - S3 The base marker is written by the same SST ingest as the data it describes, so the store always knows which
 //     deltas it contains (P6), and skips them when the log feeds them again (P7). It never lies inside a merged layer: what the
-//     log settles there is settled with all of the layer.
+//     log settles there is settled with all of the layer. A merge whose layers lack a delta up to its marker is refused, CORRUPT.
 //   - S4 A cut is served only when all deltas from the base to it are here without a gap and the digest in the commit
 //     equals that of its delta (P5). A digest that differs makes the cut, and all cuts above it, CORRUPT.
 //   - S5 No mutex is held across I/O. Pebble writes run on a goroutine of the replica, one at a time.

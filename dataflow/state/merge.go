@@ -32,8 +32,11 @@ func (r *Replica) Merge(ctx context.Context, pipeline dataflow.PipelineUID, floo
 	c.expireBelow(floor)
 	upTo = k.at
 	job := mergeJob{uid: pipeline, chain: c, base: Base{Checkpoint: k.id, Timeline: k.timeline, MetaIndex: k.metaIndex, Ref: upTo}}
-	r.beginMergeLocked(&job)
+	err = r.beginMergeLocked(&job)
 	r.mu.Unlock()
+	if err != nil {
+		return dataflow.DeltaRef{}, err
+	}
 	return upTo, r.merge(ctx, &job)
 }
 
@@ -106,8 +109,11 @@ func (r *Replica) settle(pipeline dataflow.PipelineUID, upTo dataflow.DeltaRef) 
 	}
 	job.base.Ref = upTo
 	c.expireBefore(upTo)
-	r.beginMergeLocked(&job)
+	err := r.beginMergeLocked(&job)
 	r.mu.Unlock()
+	if err != nil {
+		return err
+	}
 	return r.merge(ctx, &job)
 }
 
@@ -139,8 +145,9 @@ type mergeJob struct {
 	layers []*layer // newest first
 }
 
-// beginMergeLocked fixes what is merged.
-func (r *Replica) beginMergeLocked(job *mergeJob) {
+// beginMergeLocked fixes what is merged. It refuses a marker that would name a delta which no layer brings into the store: the next
+// start would believe the marker, and be without the delta for good.
+func (r *Replica) beginMergeLocked(job *mergeJob) error {
 	c := job.chain
 	if job.base.Digest = c.base.Digest; job.base.Ref != c.base.Ref {
 		job.base.Digest = 0
@@ -149,7 +156,11 @@ func (r *Replica) beginMergeLocked(job *mergeJob) {
 		}
 	}
 	job.layers = c.upTo(job.base.Ref)
+	if d := c.leftOut(job.layers, job.base.Ref); d != nil {
+		return dataflow.Errorf(dataflow.ReasonCorrupt, "merge pipeline %d of shard %d up to %s: delta %s would be left out", job.uid, r.cfg.Shard, job.base, d.ref)
+	}
 	c.merging = true
+	return nil
 }
 
 // merge does the work outside the lock, and then lets go of the layers.

@@ -355,6 +355,33 @@ func TestAPositionInsideAMergedLayerIsSettledWithAllOfTheLayer(t *testing.T) {
 	}
 }
 
+// Whatever makes such a merge, the store must not say that it holds what it does not.
+func TestAMergeWhoseLayersLackADeltaIsRefused(t *testing.T) {
+	r := openTest(t, vfs.NewCrashableMem())
+	defer closeTest(t, r)
+	for s := range 3 {
+		at := ref(1, dataflow.DeltaSeq(s+1))
+		digest := feed(t, r, id(at), []change{{0, testKey(s), []byte("v")}})
+		if err := r.Publish(commitOf(uid, dataflow.CheckpointID(s+1), at, digest)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.SetRetained(uid, []dataflow.CheckpointID{3})
+	for r.foldOne() || r.Stats().Pipelines[0].Layers > 1 { // the replica's own goroutine may be at it
+		runtime.Gosched()
+	}
+	r.mu.Lock()
+	job := mergeJob{uid: uid, chain: r.mu.chains[uid], base: Base{Checkpoint: 2, Ref: ref(1, 2)}}
+	err := r.beginMergeLocked(&job)
+	r.mu.Unlock()
+	if dataflow.ReasonOf(err) != dataflow.ReasonCorrupt || !strings.Contains(err.Error(), "delta 1.1 would be left out") {
+		t.Errorf("a merge up to the middle of the only layer: %v", err)
+	}
+	if upTo, err := r.Merge(context.Background(), uid, 3); err != nil || upTo != ref(1, 3) {
+		t.Errorf("the merge of all of it: %s, %v", upTo, err)
+	}
+}
+
 func TestAReplicaBehindTheSettledPositionMergesThen(t *testing.T) {
 	fs := vfs.NewCrashableMem()
 	r := openTest(t, fs)
