@@ -1,9 +1,11 @@
 package grouptest
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -19,6 +21,7 @@ import (
 	"github.com/weirdb/weir/internal/vfs"
 	"github.com/weirdb/weir/node"
 	"github.com/weirdb/weir/node/nodetest"
+	"github.com/weirdb/weir/node/worker"
 	weirv1 "github.com/weirdb/weir/proto/weir/v1"
 )
 
@@ -37,6 +40,7 @@ CREATE MATERIALIZED VIEW balances AS
 SELECT account, sum(CASE WHEN account = src THEN -amount ELSE amount END) AS balance, count(*) AS n
 FROM transfers, UNNEST(ARRAY[src, dst]) AS t(account)
 GROUP BY account;
+CREATE MATERIALIZED VIEW pairs AS SELECT src, dst, sum(amount) AS amount, count(*) AS n FROM transfers GROUP BY src, dst;
 `
 
 const (
@@ -86,13 +90,21 @@ type world struct {
 		done    bool
 		balance [accounts]int64 // of acknowledged transfers
 		moves   [accounts]int64
+		// pairs are mostly of one transfer, and so in one delta alone: what a copy lacks of a balance, the next delta makes good.
+		pairs map[pair]pairSum
 	}
 	sent, repeats, reads atomic.Int64
 	failed               atomic.Bool
 }
 
+type pair struct{ src, dst int64 }
+
+type pairSum struct{ amount, n int64 }
+
 func newWorld(t *testing.T, seed uint64) *world {
-	return &world{t: t, seed: seed, rnd: rand.New(rand.NewPCG(seed, 7)), began: time.Now()}
+	w := &world{t: t, seed: seed, rnd: rand.New(rand.NewPCG(seed, 7)), began: time.Now()}
+	w.mu.pairs = make(map[pair]pairSum)
+	return w
 }
 
 // note adds a line to the history.
@@ -123,6 +135,9 @@ func (w *world) run() {
 		return
 	}
 	w.compare()
+	w.coldStart()
+	w.coldStart()
+	w.compare()
 	w.note("sent %d, repeated %d, read %d", w.sent.Load(), w.repeats.Load(), w.reads.Load())
 	w.t.Logf("seed %d: sent %d, repeated %d, read %d", w.seed, w.sent.Load(), w.repeats.Load(), w.reads.Load())
 }
@@ -137,12 +152,21 @@ func (w *world) tell() {
 	}
 }
 
+// hurry is how much faster the nodes' clock runs. A cut is kept for ten seconds after its successor, and stores are folded up to the
+// oldest that is kept: a schedule of some seconds would fold nothing. Why not more: a read has a fortieth of these seconds.
+const hurry = 40
+
+func (w *world) clock() time.Time { return w.began.Add(hurry * time.Since(w.began)) }
+
 // open runs the group.
 func (w *world) open() {
 	tuning := node.Tuning{ElectionTimeout: 150 * time.Millisecond, RepairAfter: 600 * time.Millisecond}
-	if w.rnd.IntN(2) == 0 {
+	switch w.rnd.IntN(3) { // the default folds nothing in a schedule of some seconds
+	case 0:
 		tuning.Merge = nodetest.Restless().Merge
 		tuning.SegmentBytes = 256 << 10
+	default: // meanwhile layers are merged in memory
+		tuning.Merge = worker.MergePolicy{Age: 800 * time.Millisecond, Every: 10 * time.Millisecond}
 	}
 	if w.rnd.IntN(2) == 0 { // who was away is rebuilt
 		restless := nodetest.Restless()
@@ -153,7 +177,7 @@ func (w *world) open() {
 		w.nodes = 5
 	}
 	w.mu.up = make([]*nodetest.Node, w.nodes)
-	w.g = nodetest.OpenGroup(w.t, w.nodes, nodetest.Options{Shards: shards, Tuning: tuning})
+	w.g = nodetest.OpenGroup(w.t, w.nodes, nodetest.Options{Shards: shards, Tuning: tuning, Clock: w.clock, Logger: slog.New(newComplaints(w))})
 	for i, n := range w.g.Nodes() {
 		w.mu.up[i] = n
 	}
@@ -238,9 +262,7 @@ func (w *world) fault() {
 		if w.rnd.IntN(2) == 0 {
 			cfg = vfs.CrashCloneCfg{UnsyncedDataPercent: w.rnd.IntN(101), RNG: rand.New(rand.NewPCG(w.seed, w.rnd.Uint64()))}
 		}
-		w.note("kill n%d, keeping %d %% of what was not synced", i, cfg.UnsyncedDataPercent)
-		w.take(i)
-		w.g.Kill(cfg, i)
+		w.kill([]int{i}, cfg)
 	case k == 3:
 		i := 1 + w.rnd.IntN(w.nodes)
 		w.note("cut n%d off", i)
@@ -269,7 +291,20 @@ func (w *world) fault() {
 			_, back = w.running() // two of a log's three voters may be down: one that comes back alone would wait for them
 		}
 		w.start(back)
+		if w.rnd.IntN(2) == 0 { // what a start notes in a store, the next one believes
+			w.kill(back, nodetest.LoseUnsynced)
+			w.start(back)
+		}
 	}
+}
+
+// kill pulls the plug of nodes.
+func (w *world) kill(numbers []int, cfg vfs.CrashCloneCfg) {
+	w.note("kill %v, keeping %d %% of what was not synced", numbers, cfg.UnsyncedDataPercent)
+	for _, i := range numbers {
+		w.take(i)
+	}
+	w.g.Kill(cfg, numbers...)
 }
 
 func (w *world) pair() (a, b string) {
@@ -364,6 +399,8 @@ func (w *world) write(ctx context.Context, id int) {
 			w.mu.balance[tr.dst] += tr.amount
 			w.mu.moves[tr.src]++
 			w.mu.moves[tr.dst]++
+			sum := w.mu.pairs[pair{tr.src, tr.dst}]
+			w.mu.pairs[pair{tr.src, tr.dst}] = pairSum{sum.amount + tr.amount, sum.n + 1}
 		}
 		w.mu.Unlock()
 		wait(ctx, time.Duration(rnd.IntN(10))*time.Millisecond)
@@ -424,15 +461,17 @@ func (w *world) compare() {
 		total += n
 	}
 	for i := 1; i <= w.nodes; i++ {
+		var last error // that says more than that the time is over
 		for {
 			err := w.equal(ctx, i, total)
 			if err == nil {
 				break
 			}
 			if ctx.Err() != nil {
-				w.errorf("T1, T5: n%d: %v", i, err)
+				w.errorf("T1, T5: n%d: %v", i, cmp.Or(last, err))
 				return
 			}
+			last = err
 			wait(ctx, 50*time.Millisecond)
 		}
 	}
@@ -447,6 +486,13 @@ func (w *world) compare() {
 		}
 		wait(ctx, 50*time.Millisecond)
 	}
+}
+
+// coldStart pulls the plug of all nodes and starts them again.
+func (w *world) coldStart() {
+	up, _ := w.running()
+	w.kill(up, nodetest.LoseUnsynced)
+	w.start(up)
 }
 
 // verify compares the digests of all nodes' copies (T6). The error says that they could not be compared.
@@ -477,25 +523,41 @@ func (w *world) verify(ctx context.Context) error {
 	return nil
 }
 
-// equal compares a node's committed table with the model.
+// equal compares a node's committed tables with the model.
 func (w *world) equal(ctx context.Context, i int, total int64) error {
-	r, err := w.g.Node(i).Queries().Query(ctx, &weirv1.QueryRequest{Sql: "SELECT account, balance, n FROM bank.balances ORDER BY account", Limit: accounts})
+	var balances, pairs []string
+	for a := range int64(accounts) {
+		if w.mu.moves[a] > 0 {
+			balances = append(balances, fmt.Sprintf(`{"account":%d,"balance":%d,"n":%d}`, a, w.mu.balance[a], w.mu.moves[a]))
+		}
+		for b := range int64(accounts) {
+			if p := w.mu.pairs[pair{a, b}]; p.n > 0 {
+				pairs = append(pairs, fmt.Sprintf(`{"src":%d,"dst":%d,"amount":%d,"n":%d}`, a, b, p.amount, p.n))
+			}
+		}
+	}
+	if err := w.answers(ctx, i, "SELECT account, balance, n FROM bank.balances ORDER BY account", balances); err != nil {
+		return fmt.Errorf("balances: %w; %d moves were acknowledged", err, total)
+	}
+	if err := w.answers(ctx, i, "SELECT src, dst, amount, n FROM bank.pairs ORDER BY src, dst", pairs); err != nil {
+		return fmt.Errorf("pairs: %w", err)
+	}
+	return nil
+}
+
+// answers compares what a node answers with what it should.
+func (w *world) answers(ctx context.Context, i int, sql string, want []string) error {
+	r, err := w.g.Node(i).Queries().Query(ctx, &weirv1.QueryRequest{Sql: sql, Limit: accounts * accounts})
 	if err != nil {
 		return err
 	}
-	var want []string
-	for a := range int64(accounts) {
-		if w.mu.moves[a] > 0 {
-			want = append(want, fmt.Sprintf(`{"account":%d,"balance":%d,"n":%d}`, a, w.mu.balance[a], w.mu.moves[a]))
-		}
-	}
-	for a, row := range r.GetRows() {
-		if a >= len(want) || string(row) != want[a] {
-			return fmt.Errorf("cut %d: %s, want %s; %d moves were acknowledged", r.GetCut().GetCheckpointId(), row, want[min(a, len(want)-1)], total)
+	for k, row := range r.GetRows() {
+		if k >= len(want) || string(row) != want[k] {
+			return fmt.Errorf("cut %d: %s, want %s", r.GetCut().GetCheckpointId(), row, append(want, "no more")[min(k, len(want))])
 		}
 	}
 	if len(r.GetRows()) != len(want) {
-		return fmt.Errorf("cut %d: %d accounts of %d", r.GetCut().GetCheckpointId(), len(r.GetRows()), len(want))
+		return fmt.Errorf("cut %d: %d rows of %d", r.GetCut().GetCheckpointId(), len(r.GetRows()), len(want))
 	}
 	return nil
 }

@@ -62,8 +62,9 @@ func (g *Group) add(name string, opts Options, join []string, expect int) *Node 
 	opts.FS = vfs.NewCrashableMem()
 	opts.Peer = &Peer{ID: name, Addr: peerAddr(name), Network: g.Net.Host(name), Join: join, Expect: expect}
 	if opts.Logger == nil {
-		opts.Logger = testLogger(g.t).With("node", name)
+		opts.Logger = testLogger(g.t)
 	}
+	opts.Logger = opts.Logger.With("node", name)
 	return &Node{t: g.t, opts: opts, fs: opts.FS}
 }
 

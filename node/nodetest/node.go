@@ -34,6 +34,8 @@ type Options struct {
 	Dir string
 	// DiskUsage is what the disk says of its space; default a disk that does not tell.
 	DiskUsage func() (vfs.DiskUsage, error)
+	// Clock is the wall clock; default the right one.
+	Clock func() time.Time
 	// Tuning says how often what happens in the background happens; Restless makes it frequent.
 	Tuning node.Tuning
 	// MemoryBytes is what the live tables may take; default node.Config's.
@@ -195,7 +197,7 @@ func (n *Node) serve(ctx context.Context, cfg node.Config, nd *node.Node) error 
 func (n *Node) config() node.Config {
 	cfg := node.Config{
 		DataDir: dataDir, FS: n.fs, Shards: n.opts.Shards, GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0",
-		MemoryBytes: n.opts.MemoryBytes, Tuning: n.opts.Tuning, Reflection: n.opts.Reflection, FaultInjection: true, Logger: n.opts.Logger,
+		MemoryBytes: n.opts.MemoryBytes, Tuning: n.opts.Tuning, Reflection: n.opts.Reflection, FaultInjection: true, Logger: n.opts.Logger, Clock: n.opts.Clock,
 	}
 	// A test ends its nodes all at once: none of them can give its leads away.
 	cfg.Tuning.GiveLeads = cmp.Or(cfg.Tuning.GiveLeads, 200*time.Millisecond)
