@@ -77,6 +77,7 @@ func TestADamagedStateFileFailsItsPipelineAndNotTheNode(t *testing.T) {
 			t.Errorf("a key that is not in the block: %q", row)
 		}
 		n.WaitState("q", weirv1.PipelineState_PIPELINE_STATE_RUNNING)
+		wantDamaged(t, n, path)
 		n.Append("others", `{"k":"a"}`)
 		n.Checkpoint("q")
 		n.Close()
@@ -97,5 +98,25 @@ func TestADamagedStateFileFailsItsPipelineAndNotTheNode(t *testing.T) {
 	n.Checkpoint("p")
 	if row, _, _ := n.Get("p", "sums", nodetest.Committed, "new"); row != `{"k":"new","total":5}` {
 		t.Errorf("after the deployment: %s", row)
+	}
+}
+
+// wantDamaged has all that a node without others holds read: the block of p is found, and q is well.
+func wantDamaged(t *testing.T, n *nodetest.Node, path string) {
+	t.Helper()
+	r, err := n.Cluster().VerifyCluster(t.Context(), &weirv1.VerifyClusterRequest{})
+	if err != nil || len(r.GetVerified()) != 2 {
+		t.Fatalf("verify: %v, %v", r, err)
+	}
+	for _, v := range r.GetVerified() {
+		if len(v.GetReplicas()) != 1 {
+			t.Fatalf("verify: %v", v)
+		}
+		switch c := v.GetReplicas()[0]; {
+		case v.GetPipeline() == "q" && (c.GetReason() != "" || c.GetKeys() != 1 || !v.GetEqual() || !v.GetComplete()):
+			t.Errorf("verify what is well: %v", v)
+		case v.GetPipeline() == "p" && (c.GetReason() != string(dataflow.ReasonCorrupt) || !strings.Contains(c.GetProblem(), path) || v.GetEqual() || v.GetComplete()):
+			t.Errorf("verify what is damaged: %v", v)
+		}
 	}
 }

@@ -124,8 +124,10 @@ func (n *Node) assemble() error {
 	n.asked = fleet.NewCoordinators(n.fleet, n.leader)
 	n.disk = newDiskSpace(&cfg)
 	var svc *service.Service
+	verify := membership.Alone(cfg.NodeID, st.meta, n.digest).Verify
 	if st.peers != nil {
 		n.members = n.newMembership(func() *weirv1.NodeStatus { return svc.LocalStatus() })
+		verify = n.members.Verify
 	}
 	sources := service.QuerySources{Meta: st.meta, Cat: cat, Worker: n.worker, Fleet: n.fleet, Shards: st.shards}
 	reads := statequery.Config{
@@ -150,7 +152,7 @@ func (n *Node) assemble() error {
 	}
 	svc = service.New(service.Config{
 		Rebuilds: rebuilds, CatchUp: catchUp,
-		Node: cfg.NodeID, Group: group, Meta: st.meta, Catalog: cat, Worker: n.worker, Shards: st.shards, Fleet: n.fleet, Leader: n.asked, Members: n.members, Disk: n.disk.Usage, Version: cfg.Version,
+		Node: cfg.NodeID, Group: group, Meta: st.meta, Catalog: cat, Worker: n.worker, Shards: st.shards, Fleet: n.fleet, Leader: n.asked, Members: n.members, Verify: verify, Disk: n.disk.Usage, Version: cfg.Version,
 		Queries: n.queries, MetaStatus: n.metaStatus, DiskRoom: n.disk.Room, StartedAt: cfg.now(), Now: cfg.now, AllowFaults: cfg.FaultInjection, Phases: n.phases, Logger: cfg.Logger,
 	})
 	if n.grpc, err = api.New(api.Config{

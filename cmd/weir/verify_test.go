@@ -87,6 +87,7 @@ func TestCopiesThatDifferWeighMoreThanNodesThatDoNotAnswer(t *testing.T) {
 		{false, []*weirv1.Replica{held, other, down}, "false, 2 of 3", exitRefused, "copies differ in 1 of 1 comparisons: p on shard 7; not compared: node n3: it does not answer: refused"},
 		{true, []*weirv1.Replica{held, held, down}, "true, 2 of 3", exitTryAgain, "the copies that answered are equal; not compared: node n3: it does not answer: refused"},
 		{true, []*weirv1.Replica{held, damaged, down}, "true, 1 of 3", exitRefused, "the copies that answered are equal; not compared: node n2: block 3; node n3: it does not answer: refused"},
+		{true, []*weirv1.Replica{held}, "one copy", exitOK, ""},
 		{false, []*weirv1.Replica{down}, "none of 1 answers", exitTryAgain, "no copy was compared: node n3: it does not answer: refused"},
 	} {
 		v := &weirv1.Verified{Pipeline: "p", Shard: 7, Equal: c.equal, Replicas: c.replicas}

@@ -46,9 +46,8 @@ type Config struct {
 	// Probe asks who is at an address.
 	Probe func(ctx context.Context, addr string) (*founding.Report, error)
 	// Local shows this node.
-	Local func() *weirv1.NodeStatus
-	// Digest computes the digest of what this node holds of a pipeline on a shard at a cut.
-	Digest func(ctx context.Context, uid dataflow.PipelineUID, shard dataflow.ShardID, cut dataflow.CheckpointID) (digest, keys uint64, err error)
+	Local  func() *weirv1.NodeStatus
+	Digest Digest
 	// Condemn has this node rebuild its replica of a shard.
 	Condemn func(shard dataflow.ShardID, why error) error
 	// Hold has a pipeline commit a checkpoint, waits for it, and keeps the sources from reading on for a moment.
@@ -57,6 +56,9 @@ type Config struct {
 	RepairAfter time.Duration
 	Logger      *slog.Logger
 }
+
+// Digest computes the digest of what this node holds of a pipeline on a shard at a cut.
+type Digest func(ctx context.Context, uid dataflow.PipelineUID, shard dataflow.ShardID, cut dataflow.CheckpointID) (digest, keys uint64, err error)
 
 // DefaultRepairAfter is how long a node is silent before others vote in its place. Why not shorter: a node that restarts comes back
 // within it. Why not longer: meanwhile the group survives one failure less.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/internal/wire"
+	"github.com/weirdb/weir/node/founding"
 	peerv1 "github.com/weirdb/weir/proto/weir/peer/v1"
 	weirv1 "github.com/weirdb/weir/proto/weir/v1"
 	"github.com/weirdb/weir/raftlog/meta"
@@ -19,7 +20,13 @@ import (
 // verifyLease keeps the cut that is compared.
 const verifyLease = 10 * time.Minute
 
-// Verify compares what the nodes hold of pipelines at their newest cuts; no names = of all.
+// Alone returns a Membership of a node that has no others, for its Verify.
+func Alone(node string, log *meta.Log, digest Digest) *Membership {
+	return New(Config{Self: founding.Member{Node: node}, Meta: log, Digest: digest})
+}
+
+// Verify compares what the nodes hold of pipelines at their newest cuts; no names = of all. Of a node that has no others all is
+// read, which finds damage, and compared with nothing: a commit has the digests of deltas, not of states.
 func (m *Membership) Verify(ctx context.Context, names []string) ([]*weirv1.Verified, error) {
 	if err := m.cfg.Meta.Barrier(ctx); err != nil {
 		return nil, err
@@ -58,6 +65,9 @@ func (m *Membership) verify(ctx context.Context, st *meta.State, p *meta.Pipelin
 		_ = m.cfg.Meta.ReleaseLease(context.WithoutCancel(ctx), p.UID, lease.ID)
 	}()
 	members := st.InMembers()
+	if len(members) == 0 {
+		members = []meta.Member{{ID: m.cfg.Self.Node}}
+	}
 	out := make([]*weirv1.Verified, st.Shards)
 	for shard := range out {
 		v := &weirv1.Verified{Pipeline: p.Name, Shard: uint32(shard), Checkpoint: uint64(cut)}

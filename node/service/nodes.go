@@ -139,9 +139,5 @@ func (s *Service) SetReplicas(ctx context.Context, n int) (int, error) {
 
 // Verify compares what the nodes hold.
 func (s *Service) Verify(ctx context.Context, pipelines []string) ([]*weirv1.Verified, error) {
-	m, err := s.members()
-	if err != nil {
-		return nil, err
-	}
-	return m.Verify(ctx, pipelines)
+	return s.cfg.Verify(ctx, pipelines)
 }

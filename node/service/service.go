@@ -15,6 +15,7 @@ import (
 	"github.com/weirdb/weir/node/membership"
 	"github.com/weirdb/weir/node/rebuild"
 	"github.com/weirdb/weir/node/worker"
+	weirv1 "github.com/weirdb/weir/proto/weir/v1"
 	"github.com/weirdb/weir/raftlog/meta"
 	"github.com/weirdb/weir/statequery"
 )
@@ -38,6 +39,8 @@ type Config struct {
 	Fleet   *fleet.Fleet
 	Leader  Coordinators
 	Members *membership.Membership // nil in a group of one node
+	// Verify compares what the nodes hold of pipelines, or reads what the only one holds.
+	Verify func(ctx context.Context, pipelines []string) ([]*weirv1.Verified, error)
 	// Disk returns how many bytes of the node's disk are free, and how many must be for rows to be taken.
 	Disk func() (free, needed uint64)
 	// CatchUp returns when this node has applied what the group had acknowledged before the call, in all logs; nil in a group of one
