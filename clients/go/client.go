@@ -43,7 +43,8 @@ type Config struct {
 	// fails: at the addresses that they advertise, and only when who answers there is of the same group.
 	NoDiscovery bool
 	// RetryFor is how long a call is made again that failed for want of a server: so long servers are looked for, and the last try is
-	// made at its end. A call that has reached one may take longer. Default DefaultRetryFor; negative means that no call is made twice.
+	// made at its end. A call that has reached one may take longer, and that a server has fallen silent, as one that is paused, is known
+	// after 15 s. Default DefaultRetryFor; negative means that no call is made twice.
 	RetryFor time.Duration
 	// DialOptions are added to the connection's own, for example to dial in memory in a test.
 	DialOptions []grpc.DialOption

@@ -3,6 +3,7 @@ package weir
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -63,6 +64,10 @@ func (c *Client) errorOf(ctx context.Context, err error) error {
 	case codes.DeadlineExceeded:
 		return dataflow.Errorf(dataflow.ReasonDeadline, "no answer from %s in time: %w", where, context.DeadlineExceeded)
 	case codes.Unavailable:
+		if strings.Contains(st.Message(), "keepalive ping failed") {
+			return &dataflow.Error{Reason: dataflow.ReasonUnreachable, Err: errSilent,
+				Message: fmt.Sprintf("the server at %s has said nothing for %s", where, pingAfter+pingTimeout)}
+		}
 		return dataflow.Errorf(dataflow.ReasonUnreachable, "the connection to %s has ended: %s", where, transportCause(st.Message()))
 	case codes.ResourceExhausted:
 		return dataflow.Errorf(dataflow.ReasonTooLarge, "%s", st.Message())

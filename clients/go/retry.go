@@ -91,7 +91,7 @@ func (c *Client) retryFor(ctx context.Context, d time.Duration, safe retrySafety
 		pauseFor, more := wait.within(retryAfter(err), time.Until(deadline))
 		if !more {
 			// However long one node has taken to answer that it cannot, each of the others is tried once.
-			if d < 0 || tries >= c.nodes.count() || dataflow.ReasonOf(err) == dataflow.ReasonUnreachable {
+			if d < 0 || tries >= c.nodes.count() || errors.Is(err, errNoneReached) {
 				return err
 			}
 			pauseFor = wait.after(retryAfter(err))

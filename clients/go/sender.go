@@ -48,7 +48,7 @@ func (p *Producer) run(ctx context.Context) {
 			return
 		}
 		if failing.IsZero() {
-			failing = awaySince(began, err)
+			failing = p.c.awaySince(began, err)
 		}
 		p.setTrouble(err)
 		d, more := wait.within(retryAfter(err), p.cfg.RetryFor-time.Since(failing))
@@ -83,7 +83,7 @@ var errResend = errors.New("send again")
 // gaveUp keeps the last error's reason, and says for how long it was tried.
 func gaveUp(err error, d time.Duration) error {
 	var e *dataflow.Error
-	if d < time.Second || !errors.As(err, &e) {
+	if d < time.Second || errors.Is(err, errSilent) || !errors.As(err, &e) { // silence says itself for how long
 		return err
 	}
 	again := *e

@@ -28,10 +28,14 @@ func connecting(ctx context.Context, away time.Time, d time.Duration) context.Co
 }
 
 // awaySince returns since when no server has been there, after the first call that says so: since that call began, unless it had reached
-// one.
-func awaySince(began time.Time, err error) time.Time {
-	if errors.Is(err, errNoneReached) {
+// one. A node that has fallen silent has been away for as long as finding that out takes; where there are others, these have all the time
+// that was asked for.
+func (c *Client) awaySince(began time.Time, err error) time.Time {
+	switch {
+	case errors.Is(err, errNoneReached):
 		return began
+	case errors.Is(err, errSilent) && c.nodes.count() == 1:
+		return time.Now().Add(-pingAfter - pingTimeout)
 	}
 	return time.Now()
 }
@@ -130,6 +134,9 @@ func why(ctx context.Context, conn *grpc.ClientConn, stands bool) string {
 	}
 	return silent
 }
+
+// errSilent says that a connection has ended because nothing has come on it for pingAfter and pingTimeout.
+var errSilent = errors.New("the node has fallen silent")
 
 // errNoneReached says that a call has reached no node.
 var errNoneReached = errors.New("no node was reached")

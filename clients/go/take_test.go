@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -124,6 +126,88 @@ func TestTriesAtANodeThatIsNotReadyTakeAsLongAsWasAsked(t *testing.T) {
 			wantTook(t, "a call", d, func() error { return verbs["call"](t.Context(), c, d) })
 		})
 	}
+}
+
+// freezing is a connection whose other end can be paused: it takes what is written and says nothing any more.
+type freezing struct {
+	net.Conn
+	frozen *atomic.Bool
+}
+
+func (c *freezing) Write(p []byte) (int, error) {
+	if c.frozen.Load() {
+		return len(p), nil
+	}
+	return c.Conn.Write(p)
+}
+
+// freezable runs a test with a client of nodes, of which the first can be paused.
+func freezable(t *testing.T, d time.Duration, addrs []string, rows weirv1.IngestServiceServer, test func(t *testing.T, c *Client, pause func())) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &fakeNet{nodes: make(map[string]*bufconn.Listener)}
+		var nodes []*fakeNode
+		for i, a := range addrs {
+			n := &fakeNode{group: "g", name: fmt.Sprintf("n%d", i+1), told: told(addrs...)}
+			w.serve(t, a, n, rows)
+			nodes = append(nodes, n)
+		}
+		var frozen atomic.Bool
+		dial := func(ctx context.Context, addr string) (net.Conn, error) {
+			if frozen.Load() && addr == addrs[0] { // the system takes the connection
+				here, there := net.Pipe()
+				go func() { _, _ = io.Copy(io.Discard, there) }()
+				return here, nil
+			}
+			conn, err := w.dial(ctx, addr)
+			if err == nil && addr == addrs[0] {
+				conn = &freezing{conn, &frozen}
+			}
+			return conn, err
+		}
+		c, err := Open(Config{Addrs: addrs, RetryFor: d,
+			DialOptions: []grpc.DialOption{grpc.WithContextDialer(dial), grpc.WithTransportCredentials(insecure.NewCredentials())}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		test(t, c, func() { frozen.Store(true) })
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		for _, n := range nodes {
+			n.srv.Stop()
+			<-n.done
+		}
+	})
+}
+
+// TestANodeThatFallsSilentLeavesTheOthersTheirTime: that it has, is known after longer than servers are looked for.
+func TestANodeThatFallsSilentLeavesTheOthersTheirTime(t *testing.T) {
+	freezable(t, 2*time.Second, []string{"a:1", "b:1"}, newFake(2), func(t *testing.T, c *Client, pause func()) {
+		if n := from(t, c); n != "n1" {
+			t.Errorf("the first answer is %s's", n)
+		}
+		pause()
+		start := time.Now()
+		if n, took := from(t, c), time.Since(start); n != "n2" || took > pingAfter+pingTimeout+time.Second {
+			t.Errorf("then %s has answered, after %s", n, took)
+		}
+	})
+}
+
+// TestTheTimeInWhichANodeIsFoundSilentCounts for a producer that has no other node: it has been away that long.
+func TestTheTimeInWhichANodeIsFoundSilentCounts(t *testing.T) {
+	const d = 20 * time.Second
+	freezable(t, d, []string{"a:1"}, newFake(2), func(t *testing.T, c *Client, pause func()) {
+		p := openProducer(t, c, ProducerConfig{RetryFor: d})
+		mustAppend(t, p, 0, 10)
+		if err := p.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		pause()
+		mustAppend(t, p, 10, 10)
+		wantTook(t, "a producer", d, func() error { return p.Close(t.Context()) })
+	})
 }
 
 // TestANodeThatIsSilentIsPassedOver while there is time for the others.

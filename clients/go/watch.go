@@ -141,7 +141,7 @@ func (w *watch) run(ctx context.Context, yield func(*WatchEvent, error) bool) {
 			}
 		}
 		if away.IsZero() {
-			away = awaySince(began, err)
+			away = w.c.awaySince(began, err)
 		}
 		d, more := wait.within(retryAfter(err), w.o.RetryFor-time.Since(away))
 		if !more {
