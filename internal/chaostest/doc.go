@@ -19,7 +19,7 @@
 //	    whose files this test has damaged.
 //	C6  No server panics or ends by itself, but one whose files were damaged or whose disk is full.
 //	C7  Once everything is healed the group takes rows, commits and answers on every node, within a bound.
-//	C8  At the end all nodes hold the same: equal digests of every shard at one cut.
+//	C8  Once everything is healed, and at the end, all nodes hold the same: equal digests of every shard at one cut.
 //	C9  A node whose directory was emptied is not let in under its old name.
 //	C10 A node of which a sync fails ends, and comes back when its disk is well.
 //
