@@ -21,6 +21,7 @@
 //	    least what the cut holds that it names and at most what is in the log (G4).
 //	K7  Errors have reasons that a server may give that is being killed; nobody meets INTERNAL or CORRUPT (G8).
 //	K8  A read with the token of an append answers from a cut that covers it.
+//	K9  All of the state can be read at each comparison, and is the same, by digests of all rows, after two more kills and a stop.
 //
 // A kill counts for every phase that was under way when the process died. A long run that never hits one of the phases
 // fails. The seed is printed; on a failure the data directory, the server's log and a history as text are kept.

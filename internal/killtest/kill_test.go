@@ -500,6 +500,9 @@ func (r *run) compare(ctx context.Context) error {
 			return err
 		}
 	}
+	if _, err := r.digests(ctx); err != nil {
+		return err
+	}
 	if r.ballast != nil {
 		if err := r.ballast.look(ctx, r.client, r.server.http, r.ended); err != nil {
 			return err
@@ -602,10 +605,7 @@ func (r *run) finish(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := r.server.stop(); err != nil {
-		return err
-	}
-	if err := r.server.start(); err != nil {
+	if err := r.holdsTheSame(ctx); err != nil {
 		return err
 	}
 	if err := r.compare(ctx); err != nil {
