@@ -42,10 +42,9 @@ With --producer NAME the rows count once: run twice, the second run adds nothing
 on where it was. The file must begin with the same rows as before: the last batches that the server remembers are
 compared, older rows are not. Without a name a second run is a second ingest: after a broken one, send only the rest.
 
-A server that is away is waited for, for --retry-for; one that has taken rows and falls silent counts as away after 15 seconds, and has
-been so all that time. A row that does not fit ends the ingest with its line; the rows
-before it are in the stream. When the input pauses, what was read is sent at once; so is what was read before an
-interrupt.`,
+A server that is away is looked for, for --retry-for. One that has taken rows and then falls silent is known to be away
+after 15 seconds, which count. A row that does not fit ends the ingest with its line; the rows before it are in the
+stream. When the input pauses, what was read is sent at once; so is what was read before an interrupt.`,
 		Example: `  weir ingest lines book.txt --wait committed
   weir ingest orders orders.csv --producer orders-2026-11
   tail -f access.log | weir ingest lines`,
