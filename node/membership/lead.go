@@ -198,18 +198,17 @@ func (m *Membership) voters(p *meta.Placement) (voters [][]string, settled bool)
 func (m *Membership) spread(ctx context.Context, nodes []Node) {
 	leaders, since := m.leaders()
 	m.mu.Lock()
-	notBefore := m.mu.notBefore
+	waits := m.mu.waits
 	m.mu.Unlock()
-	if time.Now().Before(notBefore) {
-		return
-	}
 	st := m.cfg.Meta.State()
 	voters, settled := m.voters(&st.Placement)
 	if moves := Leads(nodes, voters, leaders, false); len(moves) > 0 {
-		_ = m.move(ctx, moves, true) // each was said; what did not move does later
+		if waits.may(time.Now(), true) {
+			_ = m.move(ctx, moves, true) // each was said; what did not move does later
+		}
 		return
 	}
-	if !settled || st.Moving() != nil || slices.Contains(leaders, "") || len(st.Pipelines) > 0 && time.Since(since) < settleTime {
+	if !waits.may(time.Now(), false) || !settled || st.Moving() != nil || slices.Contains(leaders, "") || len(st.Pipelines) > 0 && time.Since(since) < settleTime {
 		return
 	}
 	if moves := Leads(nodes, voters, leaders, true); len(moves) > 0 {
@@ -273,14 +272,10 @@ func (m *Membership) move(ctx context.Context, moves []Move, must bool) (err err
 	default:
 		return dataflow.Errorf(dataflow.ReasonNodeConflict, "leads are being moved already")
 	}
-	again := settleTime
-	if must {
-		again = againAfter
-	}
 	defer func() {
 		if err != nil {
 			m.mu.Lock()
-			m.mu.notBefore = time.Now().Add(again)
+			m.mu.waits.failed(time.Now(), must)
 			m.mu.Unlock()
 		}
 	}()

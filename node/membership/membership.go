@@ -92,10 +92,10 @@ type Membership struct {
 	transferring atomic.Bool   // leads are on their way, behind the checkpoint
 	mu           struct {
 		sync.Mutex
-		leaders   []string  // of the shards, when last looked at
-		since     time.Time // when they last changed
-		notBefore time.Time // leads move: a move has failed
-		presence  *presence // nil while this node does not lead the meta log
+		leaders  []string  // of the shards, when last looked at
+		since    time.Time // when they last changed
+		waits    moveWaits // after moves that have failed
+		presence *presence // nil while this node does not lead the meta log
 	}
 }
 
