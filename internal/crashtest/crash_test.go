@@ -54,7 +54,7 @@ func TestEveryCrashLeavesWhatTheGuaranteesAllow(t *testing.T) {
 		return
 	}
 	dry := crashfs.New(vfs.NewCrashableMem(), crashfs.Crash{})
-	if h, err := live(t.Context(), dry); err != nil || h.acked != batches {
+	if h, err := live(t.Context(), dry, &clock{}); err != nil || h.acked != batches {
 		t.Fatalf("the script fails without a crash: %v after %+v", err, h)
 	}
 	ops := dry.Ops()
@@ -153,9 +153,10 @@ func crashAt(ctx context.Context, k int) (kind string, err error) {
 		crash.UnsyncedPercent, crash.Torn = 50, true
 	}
 	fs := crashfs.New(vfs.NewCrashableMem(), crash)
-	h, _ := live(ctx, fs) // its error is the crash
+	c := &clock{}
+	h, _ := live(ctx, fs, c) // its error is the crash
 	kind = kindOf(fs.CrashedAt())
-	return kind, check(ctx, fs.AfterCrash(), h)
+	return kind, check(ctx, fs.AfterCrash(), h, c)
 }
 
 // kindOf classes an operation by the part of the data directory and by what it does.
@@ -172,50 +173,87 @@ func kindOf(op crashfs.Op) string {
 }
 
 // check opens the node on what the crash left and compares it with what the outside world knows.
-func check(ctx context.Context, fs *vfs.MemFS, h history) (err error) {
-	s, err := open(fs)
+func check(ctx context.Context, fs *vfs.MemFS, h history, c *clock) error {
+	var r recovered
+	if err := within(fs, c, func(s *server) (err error) {
+		r, err = resume(ctx, s, h)
+		return err
+	}); err != nil {
+		return err
+	}
+	// What that start, and what came after it, has noted in the stores, the next one believes.
+	return within(fs, c, func(s *server) error {
+		if err := tablesEqualModel(ctx, s, r.rows, r.id); err != nil {
+			return fmt.Errorf("after one more start: %w", err)
+		}
+		now, err := s.digests(ctx)
+		if err == nil && !slices.Equal(now, r.held) {
+			err = fmt.Errorf("it holds %v, and held %v", now, r.held)
+		}
+		if err != nil {
+			return fmt.Errorf("after one more start: %w", err)
+		}
+		return nil
+	})
+}
+
+// within calls f with a server.
+func within(fs *vfs.MemFS, c *clock, f func(*server) error) error {
+	s, err := open(fs, c)
 	if err != nil {
 		return fmt.Errorf("reopen: %w", err)
 	}
-	defer func() {
-		if cerr := s.close(); err == nil && cerr != nil {
-			err = fmt.Errorf("close: %w", cerr)
-		}
-	}()
+	err = f(s)
+	if cerr := s.close(); err == nil && cerr != nil {
+		err = fmt.Errorf("close: %w", cerr)
+	}
+	return err
+}
+
+// recovered is what the first start after a crash has come to.
+type recovered struct {
+	rows map[uint32][]row
+	held []string // digests
+	id   uint64   // of the last checkpoint
+}
+
+// resume opens the node, compares it with what the outside world knows, sends everything again and compares that.
+func resume(ctx context.Context, s *server, h history) (r recovered, err error) {
 	// What was lost before the deployment was answered may be done again; what was answered must be there.
 	if err := s.deploy(ctx); err != nil {
-		return fmt.Errorf("deploy again: %w", err)
+		return r, fmt.Errorf("deploy again: %w", err)
 	}
-	rows, err := s.stream(ctx)
-	if err != nil {
-		return fmt.Errorf("read the stream: %w", err)
+	if r.rows, err = s.stream(ctx); err != nil {
+		return r, fmt.Errorf("read the stream: %w", err)
 	}
-	if err := eachOnce(rows, h.acked, h.sent); err != nil {
-		return fmt.Errorf("after the restart: %w", err)
+	if err := eachOnce(r.rows, h.acked, h.sent); err != nil {
+		return r, fmt.Errorf("after the restart: %w", err)
 	}
-	if err := tablesEqualModel(ctx, s, rows, h.committed); err != nil {
-		return fmt.Errorf("after the restart: %w", err)
+	if err := tablesEqualModel(ctx, s, r.rows, h.committed); err != nil {
+		return r, fmt.Errorf("after the restart: %w", err)
 	}
 	// The client sends everything again.
 	for i := range batches {
 		if err := s.append(ctx, i); err != nil {
-			return fmt.Errorf("send batch %d again: %w", i, err)
+			return r, fmt.Errorf("send batch %d again: %w", i, err)
 		}
 	}
-	id, err := s.checkpoint(ctx)
-	if err != nil {
-		return fmt.Errorf("checkpoint after everything: %w", err)
+	if r.id, err = s.checkpoint(ctx); err != nil {
+		return r, fmt.Errorf("checkpoint after everything: %w", err)
 	}
-	if rows, err = s.stream(ctx); err != nil {
-		return fmt.Errorf("read the stream: %w", err)
+	if r.rows, err = s.stream(ctx); err != nil {
+		return r, fmt.Errorf("read the stream: %w", err)
 	}
-	if err := eachOnce(rows, batches, batches); err != nil {
-		return fmt.Errorf("after everything was sent again: %w", err)
+	if err := eachOnce(r.rows, batches, batches); err != nil {
+		return r, fmt.Errorf("after everything was sent again: %w", err)
 	}
-	if err := tablesEqualModel(ctx, s, rows, id); err != nil {
-		return fmt.Errorf("after everything was sent again: %w", err)
+	if err := tablesEqualModel(ctx, s, r.rows, r.id); err != nil {
+		return r, fmt.Errorf("after everything was sent again: %w", err)
 	}
-	return nil
+	if r.held, err = s.digests(ctx); err != nil {
+		return r, fmt.Errorf("read all that it holds: %w", err)
+	}
+	return r, nil
 }
 
 // eachOnce checks that the batches below acked are in the stream, each row once, and those up to sent at most once.

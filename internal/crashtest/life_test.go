@@ -10,6 +10,7 @@ import (
 	"maps"
 	"sort"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -20,6 +21,7 @@ import (
 	"github.com/weirdb/weir/node"
 	"github.com/weirdb/weir/node/worker"
 	weirv1 "github.com/weirdb/weir/proto/weir/v1"
+	"github.com/weirdb/weir/raftlog/meta"
 )
 
 const program = `SET checkpoint.interval = 'off';
@@ -42,17 +44,26 @@ const callTimeout = 20 * time.Second
 
 // server is a node that runs.
 type server struct {
-	node *node.Node
-	conn *grpc.ClientConn
-	stop context.CancelFunc
-	done chan error
+	node  *node.Node
+	clock *clock
+	conn  *grpc.ClientConn
+	stop  context.CancelFunc
+	done  chan error
 }
 
-func open(fs vfs.FS) (*server, error) {
+// clock is the node's clock over all of a life. It is set on at each checkpoint, so that the cut before is superseded for long enough
+// to be let go: a life of half a second would fold nothing into the stores otherwise.
+type clock struct{ ahead atomic.Int64 }
+
+func (c *clock) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
+
+func (c *clock) pass() { c.ahead.Add(int64(meta.KeepSuperseded + time.Second)) }
+
+func open(fs vfs.FS, c *clock) (*server, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	n, err := node.Open(ctx, node.Config{
 		DataDir: "/data", FS: fs, Shards: shards, GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0",
-		Logger: slog.New(slog.DiscardHandler),
+		Clock: c.now, Logger: slog.New(slog.DiscardHandler),
 		Tuning: node.Tuning{
 			Merge:         worker.MergePolicy{Bytes: 1, Layers: 1, Age: time.Millisecond, Every: 2 * time.Millisecond},
 			SnapshotBytes: 600, TrailingBytes: 1, SegmentBytes: 32 << 10,
@@ -62,7 +73,7 @@ func open(fs vfs.FS) (*server, error) {
 		cancel()
 		return nil, err
 	}
-	s := &server{node: n, stop: cancel, done: make(chan error, 1)}
+	s := &server{node: n, clock: c, stop: cancel, done: make(chan error, 1)}
 	go func() { s.done <- n.Run(ctx) }()
 	if s.conn, err = grpc.NewClient(n.GRPCAddr(), grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
 		return nil, errors.Join(err, s.close())
@@ -87,8 +98,14 @@ type history struct {
 	deployed  bool   // the deployment was answered
 }
 
-// key returns the key of row r of batch i, as the model and the stream have it.
-func rowOf(i, r int) (k string, v int) { return fmt.Sprintf("k%d", (i*7+r*3)%11), i*100 + r }
+// rowOf returns row r of batch i, as the model and the stream have it. The first of each batch has a key that no other has, and so
+// changes in one delta alone.
+func rowOf(i, r int) (k string, v int) {
+	if r == 0 {
+		return fmt.Sprintf("once%d", i), i * 100
+	}
+	return fmt.Sprintf("k%d", (i*7+r*3)%11), i*100 + r
+}
 
 func batchJSON(i int) []byte {
 	var b strings.Builder
@@ -117,19 +134,39 @@ func (s *server) append(ctx context.Context, i int) error {
 func (s *server) checkpoint(ctx context.Context) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	s.clock.pass()
 	r, err := weirv1.NewPipelineServiceClient(s.conn).TriggerCheckpoint(ctx, &weirv1.TriggerCheckpointRequest{Pipeline: "p", Wait: true})
 	return r.GetCheckpoint().GetId(), err
 }
 
+// digests returns what the node holds of each shard at the newest cut, by a look at every row.
+func (s *server) digests(ctx context.Context) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	r, err := weirv1.NewClusterServiceClient(s.conn).VerifyCluster(ctx, &weirv1.VerifyClusterRequest{})
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, v := range r.Verified {
+		c := v.Replicas[0]
+		if c.Reason != "" {
+			return nil, fmt.Errorf("shard %d at cut %d: %s: %s", v.Shard, v.Checkpoint, c.Reason, c.Problem)
+		}
+		out = append(out, fmt.Sprintf("shard %d, cut %d: %016x over %d keys", v.Shard, v.Checkpoint, c.Digest, c.Keys))
+	}
+	return out, nil
+}
+
 // live runs the script until it ends or something fails, which is what a crash looks like from outside.
-func live(ctx context.Context, fs vfs.FS) (h history, err error) {
+func live(ctx context.Context, fs vfs.FS, c *clock) (h history, err error) {
 	var s *server
 	defer func() {
 		if s != nil {
 			err = errors.Join(err, s.close())
 		}
 	}()
-	if s, err = open(fs); err != nil {
+	if s, err = open(fs, c); err != nil {
 		return h, err
 	}
 	if err := s.deploy(ctx); err != nil {
@@ -154,7 +191,7 @@ func live(ctx context.Context, fs vfs.FS) (h history, err error) {
 			if s = nil; err != nil {
 				return h, err
 			}
-			if s, err = open(fs); err != nil {
+			if s, err = open(fs, c); err != nil {
 				return h, err
 			}
 		}
