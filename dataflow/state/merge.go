@@ -268,7 +268,7 @@ func (r *Replica) Stats() Stats {
 	}
 	r.mu.Unlock()
 	if open {
-		st.DiskBytes = r.store.db.Metrics().DiskSpaceUsage()
+		st.DiskBytes = r.store.diskBytes()
 		r.using.Done()
 	}
 	r.mu.Lock()

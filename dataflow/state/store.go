@@ -335,6 +335,16 @@ func (s *store) run(fn func() error) error {
 	}
 }
 
+// diskBytes returns what the files take; 0 when the store has failed: Pebble counts them under a lock that a goroutine which was
+// parked may hold.
+func (s *store) diskBytes() uint64 {
+	var n atomic.Uint64
+	if err := s.run(func() error { n.Store(s.db.Metrics().DiskSpaceUsage()); return nil }); err != nil {
+		return 0
+	}
+	return n.Load()
+}
+
 // write runs fn as the one writer, unless the store has failed. When it fails meanwhile fn is given up: Pebble tries a
 // failed flush again for ever, and fn may be waiting for it.
 func (s *store) write(ctx context.Context, fn func() error) error {
