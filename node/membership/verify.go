@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -68,10 +69,11 @@ func (m *Membership) verify(ctx context.Context, st *meta.State, p *meta.Pipelin
 	if len(members) == 0 {
 		members = []meta.Member{{ID: m.cfg.Self.Node}}
 	}
+	silent := m.silent(ctx, members)
 	out := make([]*weirv1.Verified, st.Shards)
 	for shard := range out {
 		v := &weirv1.Verified{Pipeline: p.Name, Shard: uint32(shard), Checkpoint: uint64(cut)}
-		v.Replicas = m.digests(ctx, members, p.UID, dataflow.ShardID(shard), cut)
+		v.Replicas = m.digests(ctx, members, silent, p.UID, dataflow.ShardID(shard), cut)
 		v.Equal, v.Complete = compare(v.Replicas)
 		for _, r := range outliers(v.Replicas) {
 			var err error
@@ -84,16 +86,47 @@ func (m *Membership) verify(ctx context.Context, st *meta.State, p *meta.Pipelin
 	return out, nil
 }
 
-// digests returns what each member holds.
-func (m *Membership) digests(ctx context.Context, members []meta.Member, uid dataflow.PipelineUID, shard dataflow.ShardID, cut dataflow.CheckpointID) []*weirv1.Replica {
+// silent returns the members that do not answer, and why. A connection that has just failed is not tried again at once by itself, as when the
+// other node has begun a moment later than this one; so each is waited for.
+func (m *Membership) silent(ctx context.Context, members []meta.Member) map[string]error {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	var mu sync.Mutex
+	silent := make(map[string]error)
+	var g sync.WaitGroup
+	for _, member := range members {
+		if member.ID == m.cfg.Self.Node {
+			continue
+		}
+		g.Go(func() {
+			c, err := m.cfg.Ask(member.ID)
+			if err == nil {
+				_, err = c.GetNodeStatus(ctx, &peerv1.GetNodeStatusRequest{}, grpc.WaitForReady(true))
+			}
+			if err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				silent[member.ID] = err
+			}
+		})
+	}
+	g.Wait()
+	return silent
+}
+
+// digests returns what each member holds that is not silent.
+func (m *Membership) digests(ctx context.Context, members []meta.Member, silent map[string]error, uid dataflow.PipelineUID, shard dataflow.ShardID, cut dataflow.CheckpointID) []*weirv1.Replica {
 	replicas := make([]*weirv1.Replica, len(members))
 	var g sync.WaitGroup
 	for i, member := range members {
 		g.Go(func() {
 			r := &weirv1.Replica{Node: member.ID}
 			replicas[i] = r
-			var err error
-			if r.Digest, r.Keys, err = m.digest(ctx, member.ID, uid, shard, cut); err != nil {
+			err := silent[member.ID]
+			if err == nil {
+				r.Digest, r.Keys, err = m.digest(ctx, member.ID, uid, shard, cut)
+			}
+			if err != nil {
 				r.Reason, r.Problem = silence(err)
 			}
 		})
@@ -161,7 +194,8 @@ func (m *Membership) tellDoubt(ctx context.Context, node string, uid dataflow.Pi
 // doubt compares this node's replica with the others', by what they say themselves, and condemns it when a majority agrees on
 // something else.
 func (m *Membership) doubt(ctx context.Context, uid dataflow.PipelineUID, shard dataflow.ShardID, cut dataflow.CheckpointID) (rebuilds bool, err error) {
-	for _, r := range outliers(m.digests(ctx, m.cfg.Meta.State().InMembers(), uid, shard, cut)) {
+	members := m.cfg.Meta.State().InMembers()
+	for _, r := range outliers(m.digests(ctx, members, m.silent(ctx, members), uid, shard, cut)) {
 		if r.Node == m.cfg.Self.Node {
 			return true, m.cfg.Condemn(shard, dataflow.Errorf(dataflow.ReasonCorrupt,
 				"the state of shard %d differs from what a majority of the nodes hold of pipeline %d at checkpoint %d", shard, uid, cut))
