@@ -283,10 +283,15 @@ func (r *Replica) View(pipeline dataflow.PipelineUID, id dataflow.CheckpointID) 
 	}
 	// The snapshot is taken outside the lock (S5), so a merge may run meanwhile. That changes nothing as long as it ends
 	// at or below the cut, as the layers lie over it (S1); a merge beyond it has expired the cut before it began.
-	v.snap = r.store.db.NewSnapshot()
+	snap, failed := r.store.snapshot()
+	v.snap = snap
 	r.mu.Lock()
 	_, now, err := r.readableLocked(pipeline, id)
-	if err == nil && now != k {
+	switch {
+	case err != nil:
+	case failed != nil:
+		err = failed
+	case now != k:
 		err = errExpired(pipeline, id)
 	}
 	if err == nil && c.changes == state {

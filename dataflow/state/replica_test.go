@@ -509,12 +509,33 @@ func (h *holdUp) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// Pebble parks a goroutine that could not write its manifest with its lock held, which who asks for figures needs too. Asked just
-// before that was known, they never came, and the node that should have stopped did not.
-func TestFiguresComeAlsoWhenTheStoreFailsMeanwhile(t *testing.T) {
+// Pebble parks a goroutine that could not write its manifest with its lock held, which who asks for figures or a view, or ends one,
+// needs too. Asked just before that was known, they never came back, and the node that should have stopped did not.
+func TestNobodyWaitsForAStoreThatFailsMeanwhile(t *testing.T) {
 	if !inChild(t) {
 		return
 	}
+	for what, c := range map[string]struct {
+		inside string // the function of Pebble that waits
+		do     func(r *Replica, held *View)
+	}{
+		"figures": {"(*DB).Metrics", func(r *Replica, held *View) {
+			r.Stats()
+			held.Release()
+		}},
+		"a view": {"(*DB).NewSnapshot", func(r *Replica, held *View) {
+			if v, err := r.View(uid, 2); err == nil {
+				v.Release()
+			}
+			held.Release()
+		}},
+		"the end of a view": {"(*Snapshot).Close", func(_ *Replica, held *View) { held.Release() }},
+	} {
+		t.Run(what, func(t *testing.T) { failMeanwhile(t, c.inside, c.do) })
+	}
+}
+
+func failMeanwhile(t *testing.T, inside string, do func(*Replica, *View)) {
 	var broken atomic.Bool
 	fs := errorfs.Wrap(vfs.NewCrashableMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if broken.Load() && op.Kind == errorfs.OpFileWrite && strings.Contains(op.Path, "MANIFEST") {
@@ -527,23 +548,36 @@ func TestFiguresComeAlsoWhenTheStoreFailsMeanwhile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	digest := feed(t, r, id(ref(1, 1)), []change{{0, testKey(1), []byte("a")}})
-	if err := r.Publish(commitOf(uid, 1, ref(1, 1), digest)); err != nil {
+	merge := func(to dataflow.CheckpointID) error {
+		_, err := r.Merge(context.Background(), uid, to)
+		return err
+	}
+	for n := dataflow.CheckpointID(1); n <= 2; n++ {
+		delta := ref(1, dataflow.DeltaSeq(n))
+		digest := feed(t, r, id(delta), []change{{0, testKey(int(n)), []byte("a")}})
+		if err := r.Publish(commitOf(uid, n, delta, digest)); err != nil {
+			t.Fatal(err)
+		}
+		if n == 1 {
+			if err := merge(1); err != nil { // from then on a view has a snapshot of the store
+				t.Fatal(err)
+			}
+		}
+	}
+	held, err := r.View(uid, 1)
+	if err != nil {
 		t.Fatal(err)
 	}
 	broken.Store(true)
 	merged := make(chan error, 1)
-	go func() {
-		_, err := r.Merge(context.Background(), uid, 1)
-		merged <- err
-	}()
+	go func() { merged <- merge(2) }()
 	<-h.failing
 	asked := make(chan struct{})
 	go func() {
-		r.Stats()
+		do(r, held)
 		close(asked)
 	}()
-	for stacks := new(strings.Builder); !strings.Contains(stacks.String(), "(*DB).Metrics"); runtime.Gosched() {
+	for stacks := new(strings.Builder); !strings.Contains(stacks.String(), inside); runtime.Gosched() {
 		stacks.Reset()
 		if err := pprof.Lookup("goroutine").WriteTo(stacks, 2); err != nil {
 			t.Fatal(err)

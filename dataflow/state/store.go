@@ -335,6 +335,13 @@ func (s *store) run(fn func() error) error {
 	}
 }
 
+// snapshot takes a snapshot; the error is the store's failure. Like diskBytes it needs Pebble's lock.
+func (s *store) snapshot() (*pebble.Snapshot, error) {
+	var snap atomic.Pointer[pebble.Snapshot]
+	err := s.run(func() error { snap.Store(s.db.NewSnapshot()); return nil })
+	return snap.Load(), err
+}
+
 // diskBytes returns what the files take; 0 when the store has failed: Pebble counts them under a lock that a goroutine which was
 // parked may hold.
 func (s *store) diskBytes() uint64 {

@@ -136,9 +136,9 @@ func (v *View) Release() {
 }
 
 func (v *View) drop() {
-	if v.snap != nil && !v.r.store.fail.isStuck() {
-		// Closing a snapshot fails only when it is closed twice.
-		if err := v.snap.Close(); err != nil {
+	if v.snap != nil {
+		// Closing a snapshot fails only when it is closed twice, or the store has failed, which was logged.
+		if err := v.r.store.run(v.snap.Close); err != nil && v.r.store.fail.get() == nil {
 			v.r.cfg.Logger.Error("close a snapshot of the state store", "error", err)
 		}
 	}
