@@ -20,7 +20,7 @@ func (n *Node) newMembership(local func() *weirv1.NodeStatus) *membership.Member
 	cfg := membership.Config{
 		Self: self, Meta: st.meta, MetaLog: memberLog{st.group}, Probe: st.peers.ask, Local: local, Logger: n.cfg.Logger, Digest: n.digest, Condemn: n.condemn,
 		RepairAfter: n.cfg.Tuning.RepairAfter,
-		Hold:        n.asked.Hold,
+		Checkpoint:  n.asked.Hold,
 		Ask: func(node string) (peerv1.NodeServiceClient, error) {
 			conn, err := n.connTo(node)
 			if err != nil {

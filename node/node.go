@@ -291,6 +291,7 @@ func (n *Node) Run(ctx context.Context) error {
 	var err error
 	select {
 	case <-ctx.Done():
+		n.giveLeads(ctx)
 		n.handOver(ctx)
 	case <-loops.Done(): // a loop failed: its error is below
 		if r := new(Restart); errors.As(context.Cause(loops), &r) {

@@ -132,17 +132,21 @@ const (
 	giveTime = 2 * time.Second
 )
 
-// handOver hands over what this node leads, so that nobody waits for an election: the shards right behind a checkpoint, so that
-// nothing is processed again, and what is left, or does not go that way, to the members that have come furthest.
-func (n *Node) handOver(ctx context.Context) {
-	if n.members != nil {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cmp.Or(n.cfg.Tuning.GiveLeads, giveTime))
-		err := n.members.GiveLeads(ctx)
-		cancel()
-		if err != nil {
-			n.cfg.Logger.Info("the leads of shards are handed over without a checkpoint", slog.Any("error", err))
-		}
+// giveLeads has the leads of this node's shards moved right behind a checkpoint, so that nothing is processed again. The node's loops
+// must run: it may be the one that coordinates.
+func (n *Node) giveLeads(ctx context.Context) {
+	if n.members == nil {
+		return
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cmp.Or(n.cfg.Tuning.GiveLeads, giveTime))
+	defer cancel()
+	if err := n.members.GiveLeads(ctx); err != nil {
+		n.cfg.Logger.Info("the leads of shards are handed over without a checkpoint", slog.Any("error", err))
+	}
+}
+
+// handOver hands what this node leads to the members that have come furthest, so that nobody waits for an election.
+func (n *Node) handOver(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), handOverTime)
 	defer cancel()
 	logs := []*raftlog.Group{n.storage.group}

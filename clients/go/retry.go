@@ -94,6 +94,9 @@ func (c *Client) retryFor(ctx context.Context, d time.Duration, safe retrySafety
 			if d < 0 || tries >= c.nodes.count() || errors.Is(err, errNoneReached) {
 				return err
 			}
+			if errors.Is(err, errSilent) {
+				to = connecting(ctx, time.Now(), d) // finding that out has taken longer than the others could be connected in
+			}
 			pauseFor = wait.after(retryAfter(err))
 		}
 		if ended := pause.For(ctx, pauseFor); ended != nil {

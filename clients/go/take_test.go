@@ -142,7 +142,8 @@ func (c *freezing) Write(p []byte) (int, error) {
 }
 
 // freezable runs a test with a client of nodes, of which the first can be paused.
-func freezable(t *testing.T, d time.Duration, addrs []string, rows weirv1.IngestServiceServer, test func(t *testing.T, c *Client, pause func())) {
+// It takes slow to connect to one.
+func freezable(t *testing.T, d, slow time.Duration, addrs []string, rows weirv1.IngestServiceServer, test func(t *testing.T, c *Client, pause func())) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &fakeNet{nodes: make(map[string]*bufconn.Listener)}
@@ -159,6 +160,7 @@ func freezable(t *testing.T, d time.Duration, addrs []string, rows weirv1.Ingest
 				go func() { _, _ = io.Copy(io.Discard, there) }()
 				return here, nil
 			}
+			time.Sleep(slow)
 			conn, err := w.dial(ctx, addr)
 			if err == nil && addr == addrs[0] {
 				conn = &freezing{conn, &frozen}
@@ -183,7 +185,7 @@ func freezable(t *testing.T, d time.Duration, addrs []string, rows weirv1.Ingest
 
 // TestANodeThatFallsSilentLeavesTheOthersTheirTime: that it has, is known after longer than servers are looked for.
 func TestANodeThatFallsSilentLeavesTheOthersTheirTime(t *testing.T) {
-	freezable(t, 2*time.Second, []string{"a:1", "b:1"}, newFake(2), func(t *testing.T, c *Client, pause func()) {
+	freezable(t, 2*time.Second, 200*time.Millisecond, []string{"a:1", "b:1", "c:1"}, newFake(2), func(t *testing.T, c *Client, pause func()) {
 		if n := from(t, c); n != "n1" {
 			t.Errorf("the first answer is %s's", n)
 		}
@@ -198,7 +200,7 @@ func TestANodeThatFallsSilentLeavesTheOthersTheirTime(t *testing.T) {
 // TestTheTimeInWhichANodeIsFoundSilentCounts for a producer that has no other node: it has been away that long.
 func TestTheTimeInWhichANodeIsFoundSilentCounts(t *testing.T) {
 	const d = 20 * time.Second
-	freezable(t, d, []string{"a:1"}, newFake(2), func(t *testing.T, c *Client, pause func()) {
+	freezable(t, d, 0, []string{"a:1"}, newFake(2), func(t *testing.T, c *Client, pause func()) {
 		p := openProducer(t, c, ProducerConfig{RetryFor: d})
 		mustAppend(t, p, 0, 10)
 		if err := p.Flush(t.Context()); err != nil {

@@ -9,9 +9,10 @@ func (m *Machine) recover(cause string, delay int64) {
 	m.propose()
 }
 
-// leave ends the tasks of the current incarnation for a recovery.
+// leave ends the tasks of the current incarnation for a recovery. Who wanted the sources held was about to end them, too.
 func (m *Machine) leave(r recovery) {
 	m.dropAttempt(r.cause)
+	m.hold = false
 	m.phase = recovering
 	m.recovery = r
 	m.stopTasks()

@@ -257,6 +257,11 @@ func (m *Membership) takeLeads(ctx context.Context, node string) error {
 		}
 	}
 	moves := slices.DeleteFunc(Leads(nodes, voters, leaders, false), func(v Move) bool { return v.From != node })
+	for shard, leader := range leaders {
+		if leader == node && !slices.ContainsFunc(moves, func(v Move) bool { return v.Shard == shard }) {
+			return dataflow.Errorf(dataflow.ReasonNodeConflict, "no node can take the lead of shard %d from node %s", shard, node)
+		}
+	}
 	return m.move(ctx, moves, true)
 }
 
@@ -272,14 +277,19 @@ func (m *Membership) move(ctx context.Context, moves []Move, must bool) (err err
 	default:
 		return dataflow.Errorf(dataflow.ReasonNodeConflict, "leads are being moved already")
 	}
+	m.mu.Lock()
+	hold := m.mu.waits.hold()
+	m.mu.Unlock()
 	defer func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
 		if err != nil {
-			m.mu.Lock()
 			m.mu.waits.failed(time.Now(), must)
-			m.mu.Unlock()
+		} else {
+			m.mu.waits.succeeded()
 		}
 	}()
-	if err := m.cut(ctx); err != nil {
+	if err := m.cut(ctx, hold); err != nil {
 		m.cfg.Logger.Warn("checkpoint before leads move", "moves", len(moves), "must", must, "error", err)
 		if !must || ctx.Err() != nil || !m.cfg.MetaLog.IsLeader() {
 			return err // who leads the meta log then looks again
@@ -328,14 +338,14 @@ func (m *Membership) arrived(ctx context.Context, v Move) error {
 	}
 }
 
-// cut has every pipeline that runs commit a checkpoint, and read nothing behind it for a moment.
-func (m *Membership) cut(ctx context.Context) error {
+// cut has every pipeline that runs commit a checkpoint, and with hold read nothing behind it for a moment.
+func (m *Membership) cut(ctx context.Context, hold bool) error {
 	ctx, cancel := context.WithTimeout(ctx, cutTime)
 	defer cancel()
 	var g errgroup.Group
 	for uid, p := range m.cfg.Meta.State().Pipelines {
 		g.Go(func() error {
-			if err := m.checkpoint(ctx, uid); err != nil {
+			if err := m.checkpoint(ctx, uid, hold); err != nil {
 				return fmt.Errorf("pipeline %s: %w", p.Name, err)
 			}
 			return nil
@@ -346,13 +356,13 @@ func (m *Membership) cut(ctx context.Context) error {
 
 // checkpoint has a pipeline commit a checkpoint, if it runs. It tries again while its coordinator is about to begin, or its tasks
 // start anew meanwhile.
-func (m *Membership) checkpoint(ctx context.Context, uid dataflow.PipelineUID) error {
+func (m *Membership) checkpoint(ctx context.Context, uid dataflow.PipelineUID, hold bool) error {
 	for {
 		p := m.cfg.Meta.State().Pipelines[uid]
 		if p == nil || p.State != dataflow.PipelineRunning {
 			return nil
 		}
-		err := m.cfg.Hold(ctx, uid)
+		err := m.cfg.Checkpoint(ctx, uid, hold)
 		if k := dataflow.ReasonOf(err).Kind(); err == nil || k != dataflow.KindUnavailable || !m.cfg.MetaLog.IsLeader() {
 			return err
 		}

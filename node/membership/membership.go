@@ -50,8 +50,8 @@ type Config struct {
 	Digest Digest
 	// Condemn has this node rebuild its replica of a shard.
 	Condemn func(shard dataflow.ShardID, why error) error
-	// Hold has a pipeline commit a checkpoint, waits for it, and keeps the sources from reading on for a moment.
-	Hold func(ctx context.Context, uid dataflow.PipelineUID) error
+	// Checkpoint has a pipeline commit a checkpoint and waits for it. With hold it keeps the sources from reading on for a moment.
+	Checkpoint func(ctx context.Context, uid dataflow.PipelineUID, hold bool) error
 	// RepairAfter is how long a node is silent before others vote in its place. Optional; default DefaultRepairAfter.
 	RepairAfter time.Duration
 	Logger      *slog.Logger

@@ -44,9 +44,14 @@ func (m *Membership) Verify(ctx context.Context, names []string) ([]*weirv1.Veri
 			pipelines = append(pipelines, p)
 		}
 	}
+	members := st.InMembers()
+	if len(members) == 0 {
+		members = []meta.Member{{ID: m.cfg.Self.Node}}
+	}
+	silent := m.silent(ctx, members)
 	var out []*weirv1.Verified
 	for _, p := range pipelines {
-		vs, err := m.verify(ctx, st, p)
+		vs, err := m.verify(ctx, st, p, members, silent)
 		if err != nil {
 			return nil, err
 		}
@@ -55,7 +60,7 @@ func (m *Membership) Verify(ctx context.Context, names []string) ([]*weirv1.Veri
 	return out, nil
 }
 
-func (m *Membership) verify(ctx context.Context, st *meta.State, p *meta.Pipeline) ([]*weirv1.Verified, error) {
+func (m *Membership) verify(ctx context.Context, st *meta.State, p *meta.Pipeline, members []meta.Member, silent map[string]error) ([]*weirv1.Verified, error) {
 	cut := p.Newest().ID
 	lease, err := m.cfg.Meta.Lease(ctx, p.UID, cut, verifyLease)
 	if err != nil {
@@ -65,11 +70,6 @@ func (m *Membership) verify(ctx context.Context, st *meta.State, p *meta.Pipelin
 		// One that is not released ends by itself.
 		_ = m.cfg.Meta.ReleaseLease(context.WithoutCancel(ctx), p.UID, lease.ID)
 	}()
-	members := st.InMembers()
-	if len(members) == 0 {
-		members = []meta.Member{{ID: m.cfg.Self.Node}}
-	}
-	silent := m.silent(ctx, members)
 	out := make([]*weirv1.Verified, st.Shards)
 	for shard := range out {
 		v := &weirv1.Verified{Pipeline: p.Name, Shard: uint32(shard), Checkpoint: uint64(cut)}

@@ -324,7 +324,7 @@ func (x *TakeLeadsRequest) GetNode() string {
 	return ""
 }
 
-// TakeLeadsResponse is empty: the node leads no shard any more.
+// TakeLeadsResponse is empty: the leads that the node had have moved.
 type TakeLeadsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
