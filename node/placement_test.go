@@ -264,10 +264,10 @@ func TestLiveTablesDoNotStepBackWhenLeadsMove(t *testing.T) {
 		most, newest = live.Rows, i
 		return i, true
 	}
-	patience, cancel := context.WithTimeout(ctx, 60*time.Second)
-	defer cancel()
 	untilMoved := func(what string, move func() error) {
 		t.Helper()
+		patience, cancel := context.WithTimeout(ctx, 60*time.Second)
+		defer cancel()
 		before := newest
 		for err := move(); err != nil; err = move() { // the meta log changes its leader, too
 			if pause.For(patience, 20*time.Millisecond) != nil {

@@ -20,7 +20,7 @@ by every node from its own copy. It reads all of the state. EQUAL is about the c
 these are when it was not all of them. The exit code is 1 when two copies differ, and 4 when those that answered are equal
 and a node did not answer, as when it is down: why is in the error, and in "reason" and "problem" of -o json.
 A copy that differs from what a majority of the nodes hold is set aside by its node and rebuilt from another one.
-A group of one node has one copy. It is read whole, so that damaged files are found, which is CORRUPT with exit code 1, and compared
+A group of one node has one copy. Its state at the newest cut is read; damage that this meets is CORRUPT with exit code 1. It is compared
 with nothing: whether it is what the stream's rows say, only the same views deployed once more from the first row could tell.`}, cobra.ArbitraryArgs,
 		func(ctx context.Context, w *weir.Client, args []string) error {
 			r, err := w.VerifyCluster(ctx, args...)

@@ -148,8 +148,15 @@ func (s *soak) warm(ctx context.Context) error {
 		}); err != nil {
 			return err
 		}
-		w.history.log("%s gives its leads away", n.name)
-		if err := pause.For(ctx, 5*time.Second); err != nil { // its leads go one at a time
+		if err := w.until(ctx, n.name+" leads nothing", func(ctx context.Context) error {
+			st, err := w.client.Status(ctx)
+			for _, l := range append(st.GetShardLogs(), st.GetMeta()) {
+				if l.GetLeader() == n.name {
+					err = errors.Join(err, fmt.Errorf("it leads %s", l.GetGroup()))
+				}
+			}
+			return err
+		}); err != nil {
 			return err
 		}
 		if err := w.heal(ctx); err != nil {

@@ -54,8 +54,8 @@ type ClusterServiceClient interface {
 	// SetReplicas says how many nodes vote in each shard's log: so many copies less one may be lost without a loss. Nodes beyond
 	// that follow, and answer reads.
 	SetReplicas(ctx context.Context, in *SetReplicasRequest, opts ...grpc.CallOption) (*SetReplicasResponse, error)
-	// VerifyCluster compares what the nodes hold of every pipeline at one cut. In a group of one node it reads all that the node
-	// holds, which finds damage, and compares it with nothing.
+	// VerifyCluster compares what the nodes hold of every pipeline at one cut. In a group of one node it reads the state of
+	// its only copy, and compares it with nothing.
 	VerifyCluster(ctx context.Context, in *VerifyClusterRequest, opts ...grpc.CallOption) (*VerifyClusterResponse, error)
 	// GetVersion says what this server is.
 	GetVersion(ctx context.Context, in *GetVersionRequest, opts ...grpc.CallOption) (*GetVersionResponse, error)
@@ -183,8 +183,8 @@ type ClusterServiceServer interface {
 	// SetReplicas says how many nodes vote in each shard's log: so many copies less one may be lost without a loss. Nodes beyond
 	// that follow, and answer reads.
 	SetReplicas(context.Context, *SetReplicasRequest) (*SetReplicasResponse, error)
-	// VerifyCluster compares what the nodes hold of every pipeline at one cut. In a group of one node it reads all that the node
-	// holds, which finds damage, and compares it with nothing.
+	// VerifyCluster compares what the nodes hold of every pipeline at one cut. In a group of one node it reads the state of
+	// its only copy, and compares it with nothing.
 	VerifyCluster(context.Context, *VerifyClusterRequest) (*VerifyClusterResponse, error)
 	// GetVersion says what this server is.
 	GetVersion(context.Context, *GetVersionRequest) (*GetVersionResponse, error)
