@@ -46,10 +46,12 @@ shown as missing, with "row" null, and the exit code is 3.`,
 			}
 			return c.getMany(ctx, w, args[0], many, o)
 		}
-		a, err := w.Get(ctx, args[0], keyParts(args[1:]), o)
-		if len(args) > 2 && oneColumnKey(err) {
-			return c.getMany(ctx, w, args[0], keysOfOnePart(args[1:]), o)
+		if len(args) > 2 { // keys, or the parts of one: the table's key decides
+			if err := c.getMany(ctx, w, args[0], keysOfOnePart(args[1:]), o); !otherKeyShape(err) {
+				return err
+			}
 		}
+		a, err := w.Get(ctx, args[0], keyParts(args[1:]), o)
 		if cut := weir.CutOf(err); cut != nil && dataflow.ReasonOf(err) == dataflow.ReasonRowNotFound {
 			if c.json() {
 				return errors.Join(c.printAnswer(nil, cut), err)

@@ -86,10 +86,10 @@ func parseKeyArray(s string) (dataflow.Row, error) {
 	return row, nil
 }
 
-// oneColumnKey reports whether a read was refused because its table's key has one column and the read gave several parts.
-func oneColumnKey(err error) bool {
+// otherKeyShape reports whether a read was refused because its table's key has another number of columns than its keys had parts.
+func otherKeyShape(err error) bool {
 	var e *dataflow.Error
-	return errors.As(err, &e) && e.Reason == dataflow.ReasonKeyInvalid && e.Metadata["key_columns"] == "1"
+	return errors.As(err, &e) && e.Reason == dataflow.ReasonKeyInvalid && e.Metadata["key_columns"] != ""
 }
 
 // getMany reads and prints the rows of several keys, from one cut.
