@@ -13,12 +13,9 @@ import (
 	weirv1 "github.com/weirdb/weir/proto/weir/v1"
 )
 
-const (
-	// removeLook is how long weir cluster remove looks how the node leaves, and removeEvery how often. A node that can leave is out
-	// within it, and what it waits for is known.
-	removeLook  = 5 * time.Second
-	removeEvery = 250 * time.Millisecond
-)
+// removeLook is how long weir cluster remove looks how the node leaves. A node that can leave is out within it, and what it waits for
+// is known.
+const removeLook = 5 * time.Second
 
 func (c *cli) clusterRemoveCommand() *cobra.Command {
 	var undo, wait bool
@@ -28,7 +25,7 @@ successor first: until then the group has fewer copies.
 
 The node leaves one log after another, and a log lets go of it only when enough of the others answer for a majority. The command returns
 when the node is gone or waits for something, and says for what; with --wait, when it is gone. weir cluster status shows it too.
-Until the node is gone, --undo takes the removal back: the node joins again.`,
+Until the node is gone, --undo takes the removal back: the node joins again. A command that looks meanwhile ends with NODE_CONFLICT.`,
 		Example: "  weir cluster remove n2\n  weir cluster remove n2 --undo"}
 	cmd.Flags().BoolVar(&undo, "undo", false, "take the removal of a node that is leaving back")
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the node is gone, and say meanwhile what that waits for")
@@ -46,14 +43,13 @@ Until the node is gone, --undo takes the removal back: the node joins again.`,
 
 // followDeparture says what a node that leaves waits for, until it is gone; without wait, until that is known.
 func (c *cli) followDeparture(ctx context.Context, w *weir.Client, n *weirv1.NodeStatus, wait bool) error {
-	said := ""
-	for end := time.Now().Add(removeLook); ; {
-		s, err := w.Status(ctx)
-		if err != nil {
-			return err
-		}
-		if n = nodeOf(s, n); n.GetState() != "leaving" {
-			return c.printNode(n, nil)
+	said, end := "", time.Now().Add(removeLook)
+	return followNode(ctx, w, n, func(s *weirv1.GetStatusResponse, n *weirv1.NodeStatus) (done bool, err error) {
+		switch {
+		case n.GetState() == "gone":
+			return true, c.printNode(n, nil)
+		case n.GetState() != "leaving":
+			return takenBack(s, n, "removal")
 		}
 		text := departureText(s, n.GetNode())
 		if text != said && wait {
@@ -61,24 +57,10 @@ func (c *cli) followDeparture(ctx context.Context, w *weir.Client, n *weirv1.Nod
 		}
 		if said = text; !wait && (stuck(s, n.GetNode()) || time.Now().After(end)) {
 			_, err := fmt.Fprintln(c.stdout, said)
-			return err
+			return true, err
 		}
-		select {
-		case <-time.After(removeEvery):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-// nodeOf returns how a node is by a status; as it was, when the status does not have it.
-func nodeOf(s *weirv1.GetStatusResponse, was *weirv1.NodeStatus) *weirv1.NodeStatus {
-	for _, n := range s.GetNodes() {
-		if n.GetNode() == was.GetNode() {
-			return n
-		}
-	}
-	return was
+		return false, nil
+	})
 }
 
 // departures returns what the leaders of the logs say of a node that leaves.
