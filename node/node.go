@@ -308,9 +308,10 @@ func (n *Node) Run(ctx context.Context) error {
 	return err
 }
 
-// drain stops the servers: HTTP first, since its calls go through gRPC. Watches never end by themselves, so they are ended
-// before.
+// drain stops the servers: HTTP first, since its calls go through gRPC. Watches and streams of appends never end by
+// themselves, so they are ended before.
 func (n *Node) drain(ctx context.Context) {
+	n.grpc.EndAppends()
 	n.queries.EndWatches()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
 	defer cancel()

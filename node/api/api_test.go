@@ -31,6 +31,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 type harness struct {
+	server    *api.Server
 	fake      *apitest.Fake
 	conn      *grpc.ClientConn
 	metrics   *prometheus.Registry
@@ -42,15 +43,24 @@ type harness struct {
 // start serves a fake node over an in-memory connection until the test ends.
 func start(t *testing.T, change func(*api.Config)) *harness {
 	t.Helper()
+	return startOver(t, change, func(*api.Backends) {})
+}
+
+// startOver is start with some of the fake node's parts changed.
+func startOver(t *testing.T, change func(*api.Config), parts func(*api.Backends)) *harness {
+	t.Helper()
 	h := &harness{fake: apitest.New(), metrics: prometheus.NewRegistry()}
 	cfg := api.Config{Group: apitest.Group(), Metrics: h.metrics}
 	if change != nil {
 		change(&cfg)
 	}
-	s, err := api.New(cfg, h.fake.Backends())
+	b := h.fake.Backends()
+	parts(&b)
+	s, err := api.New(cfg, b)
 	if err != nil {
 		t.Fatal(err)
 	}
+	h.server = s
 	lis := bufconn.Listen(1 << 20)
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(lis) }()

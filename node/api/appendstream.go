@@ -30,6 +30,29 @@ const (
 // only after the handler has returned, so the handler cannot wait for it; Server.Stop does.
 type readers struct{ sync.WaitGroup }
 
+// appendsEnd tells AppendStream calls to end. A sender that has nothing to send keeps its call open, for as long as it lives.
+type appendsEnd struct {
+	once sync.Once
+	c    chan struct{}
+}
+
+func newAppendsEnd() *appendsEnd { return &appendsEnd{c: make(chan struct{})} }
+
+func (e *appendsEnd) begin() { e.once.Do(func() { close(e.c) }) }
+
+func (e *appendsEnd) begun() bool {
+	select {
+	case <-e.c:
+		return true
+	default:
+		return false
+	}
+}
+
+func errAppendsEnd() error {
+	return dataflow.Errorf(dataflow.ReasonShuttingDown, "the node is stopping; what it has not answered is to be sent again")
+}
+
 // inFlight is one append whose answer is awaited, or the error that ends the call.
 type inFlight struct {
 	stream   *Stream
@@ -46,12 +69,16 @@ type appendCall struct {
 	call  weirv1.IngestService_AppendStreamServer
 	own   *semaphore.Weighted // of maxCallBytes
 	queue chan inFlight
+	// taking is full while the reader begins an append, and for good once nothing more is to begin: who has filled it after the
+	// node began to stop finds in the queue all that was taken.
+	taking chan struct{}
 }
 
 // AppendStream implements weirv1.IngestServiceServer.
 func (s *ingestService) AppendStream(call weirv1.IngestService_AppendStreamServer) error {
 	ctx, cancel := context.WithCancel(call.Context())
-	c := &appendCall{ingestService: s, call: call, own: semaphore.NewWeighted(maxCallBytes), queue: make(chan inFlight, maxPending)}
+	c := &appendCall{ingestService: s, call: call, own: semaphore.NewWeighted(maxCallBytes), queue: make(chan inFlight, maxPending),
+		taking: make(chan struct{}, 1)}
 	answered := make(chan struct{})
 	s.readers.Go(func() {
 		c.receive(ctx)
@@ -91,11 +118,26 @@ func (c *appendCall) receive(ctx context.Context) {
 		}
 		inherit(r, last)
 		last = &weirv1.AppendRequest{Stream: r.Stream, Producer: r.Producer}
-		f := c.begin(ctx, r)
-		if !c.put(ctx, f) || f.err != nil {
+		if !c.take(ctx, r) {
 			return
 		}
 	}
+}
+
+// take begins an append and queues it, unless the node stops. It returns whether the next may follow.
+func (c *appendCall) take(ctx context.Context, r *weirv1.AppendRequest) bool {
+	select {
+	case c.taking <- struct{}{}:
+	case <-ctx.Done():
+		return false
+	}
+	defer func() { <-c.taking }()
+	if c.end.begun() {
+		c.put(ctx, inFlight{err: errAppendsEnd()})
+		return false
+	}
+	f := c.begin(ctx, r)
+	return c.put(ctx, f) && f.err == nil
 }
 
 // put queues f, or gives up what it holds when ctx ends first.
@@ -155,26 +197,60 @@ func (c *appendCall) begin(ctx context.Context, r *weirv1.AppendRequest) inFligh
 	return f
 }
 
-// answer waits for the appends in order and acknowledges each with a token that covers all before it.
+// answer answers the appends in order, until the sender is done, something fails, or the node stops and has answered all that it
+// has taken.
 func (c *appendCall) answer(ctx context.Context) error {
 	covered := make(dataflow.Positions)
-	for f := range c.queue {
-		if f.err != nil {
-			c.release(f.size)
-			return f.err
-		}
-		shards, err := f.pending.Wait(ctx)
-		c.release(f.size)
-		if err != nil {
-			return err
-		}
-		covered.Advance(f.previous)
-		m := &weirv1.AppendStreamResponse{Appended: c.appended(f.stream, shards, covered), Leaders: leaders(shards)}
-		if err := c.call.Send(m); err != nil {
-			return err
+	ends := c.end.c
+	var taking chan struct{} // nil until the node stops
+	for {
+		select {
+		case f, more := <-c.queue:
+			if !more {
+				return ctx.Err()
+			}
+			if err := c.answerOne(ctx, f, covered); err != nil {
+				return err
+			}
+		case <-ends:
+			ends, taking = nil, c.taking
+		case taking <- struct{}{}: // nothing more is taken
+			return c.answerRest(ctx, covered)
 		}
 	}
-	return ctx.Err()
+}
+
+// answerRest answers what is queued, to which nothing is added any more, and ends the call.
+func (c *appendCall) answerRest(ctx context.Context, covered dataflow.Positions) error {
+	for {
+		select {
+		case f, more := <-c.queue:
+			if !more {
+				return ctx.Err()
+			}
+			if err := c.answerOne(ctx, f, covered); err != nil {
+				return err
+			}
+		default:
+			return errAppendsEnd()
+		}
+	}
+}
+
+// answerOne waits for an append and acknowledges it with a token that covers all before it.
+func (c *appendCall) answerOne(ctx context.Context, f inFlight, covered dataflow.Positions) error {
+	if f.err != nil {
+		c.release(f.size)
+		return f.err
+	}
+	shards, err := f.pending.Wait(ctx)
+	c.release(f.size)
+	if err != nil {
+		return err
+	}
+	covered.Advance(f.previous)
+	m := &weirv1.AppendStreamResponse{Appended: c.appended(f.stream, shards, covered), Leaders: leaders(shards)}
+	return c.call.Send(m)
 }
 
 // leaders says which other nodes lead the shards' logs; nothing when none does.

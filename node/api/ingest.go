@@ -27,6 +27,7 @@ type ingestService struct {
 	group   dataflow.GroupID
 	budget  *semaphore.Weighted // of maxIngestBytes
 	readers *readers
+	end     *appendsEnd
 	metrics *metrics
 }
 

@@ -89,6 +89,7 @@ const (
 type Server struct {
 	grpc    *grpc.Server
 	readers *readers
+	appends *appendsEnd
 }
 
 // pings lets clients look whether an idle connection still stands.
@@ -117,10 +118,10 @@ func New(cfg Config, b Backends) (*Server, error) {
 	if cfg.Credentials != nil {
 		opts = append(opts, grpc.Creds(cfg.Credentials))
 	}
-	s := &Server{grpc: grpc.NewServer(opts...), readers: &readers{}}
+	s := &Server{grpc: grpc.NewServer(opts...), readers: &readers{}, appends: newAppendsEnd()}
 	names := newNamer(b.Streams.StreamName)
 	weirv1.RegisterIngestServiceServer(s.grpc, &ingestService{b: b, names: names, group: cfg.Group,
-		budget: semaphore.NewWeighted(maxIngestBytes), readers: s.readers, metrics: m})
+		budget: semaphore.NewWeighted(maxIngestBytes), readers: s.readers, end: s.appends, metrics: m})
 	weirv1.RegisterQueryServiceServer(s.grpc, &queryService{b: b, names: names, group: cfg.Group, readers: s.readers})
 	weirv1.RegisterPipelineServiceServer(s.grpc, &pipelineService{b: b, names: names, group: cfg.Group, faultInjection: cfg.FaultInjection})
 	weirv1.RegisterClusterServiceServer(s.grpc, &clusterService{b: b, group: cfg.Group, version: cfg.Version})
@@ -134,9 +135,14 @@ func New(cfg Config, b Backends) (*Server, error) {
 // Serve answers calls on lis until Stop. It closes lis.
 func (s *Server) Serve(lis net.Listener) error { return s.grpc.Serve(lis) }
 
-// Stop takes no more calls, waits for those under way until ctx is done, then ends them, and waits for every goroutine
-// of the server.
+// EndAppends ends all AppendStream calls with SHUTTING_DOWN, as soon as each has answered what it has taken, and lets none take
+// anything any more. The node calls it before it stops its servers, which wait for the calls under way.
+func (s *Server) EndAppends() { s.appends.begin() }
+
+// Stop ends AppendStream calls as EndAppends does, takes no more calls, waits for those under way until ctx is done, then ends
+// them, and waits for every goroutine of the server.
 func (s *Server) Stop(ctx context.Context) {
+	s.EndAppends()
 	stopServer(ctx, s.grpc)
 	s.readers.Wait()
 }
