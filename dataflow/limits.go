@@ -1,5 +1,12 @@
 package dataflow
 
+import "time"
+
+// HoldTime is how long sources that are held read nothing, unless their run ends, which it does within a fraction of it when the lead
+// of a shard moves, or they are let go. Why not longer: if the lead does not move, rows wait for nothing. Why not shorter: a busy node
+// takes its time.
+const HoldTime = 5 * time.Second
+
 // Limits that requests are checked against at the edge. Why not larger: one request must not hold a shard's log or a
 // task for long. Why not smaller: they are what users of comparable systems are used to.
 const (

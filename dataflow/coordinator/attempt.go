@@ -69,7 +69,7 @@ func (m *Machine) periodicAt() int64 {
 	if m.pressed {
 		paused = min(paused, m.lastAt+PressureInterval.Microseconds())
 	}
-	return max(m.lastAt+m.interval().Microseconds(), paused)
+	return max(m.lastAt+m.interval().Microseconds(), paused, m.heldTo)
 }
 
 // triggerRequested queues a waiter for the next attempt: one that is under way injected its barrier before the request.
@@ -107,6 +107,10 @@ func (m *Machine) trigger() {
 	}
 	m.attempts.next++
 	m.do(InjectBarrier{Incarnation: m.attempt.incarnation, Checkpoint: m.attempt.id, Hold: m.hold})
+	m.heldTo = 0
+	if m.hold {
+		m.heldTo = m.now + dataflow.HoldTime.Microseconds()
+	}
 	m.queued, m.hold = nil, false
 	m.dirty, m.pressed = false, false
 	m.lastAt = m.now

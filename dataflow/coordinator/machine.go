@@ -78,6 +78,7 @@ type Machine struct {
 	pressed  bool     // a stream has no room since the last barrier, see RoomWanted
 	lastAt   int64    // when the last attempt was triggered, or the tasks began to run
 	pausedTo int64    // checkpoint.min_pause ends
+	heldTo   int64    // the sources are held, if nothing happens: no periodic attempt lets them go before
 	failures int      // attempts failed in a row
 	stopping bool     // the meta log has the pipeline STOPPING
 	resuming bool     // resumed before the first block of numbers was there
@@ -300,7 +301,7 @@ func (m *Machine) attemptsReserved(e AttemptsReserved) {
 // run enters the phase in which the tasks run. What they did before is unknown, so it counts as dirty.
 func (m *Machine) run() {
 	m.phase = running
-	m.since, m.lastAt = m.now, m.now
+	m.since, m.lastAt, m.heldTo = m.now, m.now, 0
 	m.dirty, m.pressed = true, false
 	m.failures = 0
 }

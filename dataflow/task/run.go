@@ -168,11 +168,19 @@ func (r *Run) ending() error { return r.tasks.Err() }
 
 // Inject puts barrier n into every source of this node. Ids must increase from call to call. Every node of the run must be given
 // the same ids: a task waits for the barrier of every edge, and ends the run when an edge brings a later one. With hold the sources
-// read nothing behind the barrier for HoldTime: a run that ends meanwhile has read nothing that is not in the cut.
+// read nothing behind the barrier for dataflow.HoldTime, or until the next one: a run that ends meanwhile has read nothing that is not in
+// the cut.
 func (r *Run) Inject(n dataflow.CheckpointID, hold bool) {
 	r.barrier.open(n)
 	for _, s := range r.sources {
 		s.inject(command{barrier: n, hold: hold})
+	}
+}
+
+// GoOn lets sources that are held read on.
+func (r *Run) GoOn() {
+	for _, s := range r.sources {
+		s.inject(command{goOn: true})
 	}
 }
 

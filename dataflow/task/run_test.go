@@ -425,8 +425,14 @@ func TestProcessedWaitsForTheRowsAskedFor(t *testing.T) {
 }
 
 // TestAHeldSourceReadsNothingBehindTheBarrier has the sources held behind a checkpoint, appends, and looks at what they read until
-// they go on by themselves. Barriers and markers go through meanwhile.
+// they go on: by themselves, behind the next barrier, or when they are told to. Markers go through meanwhile.
 func TestAHeldSourceReadsNothingBehindTheBarrier(t *testing.T) {
+	for _, what := range []string{"by themselves", "behind the next barrier", "when told to"} {
+		t.Run(what, func(t *testing.T) { heldUntil(t, what) })
+	}
+}
+
+func heldUntil(t *testing.T, goOn string) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.start()
@@ -444,17 +450,26 @@ func TestAHeldSourceReadsNothingBehindTheBarrier(t *testing.T) {
 		for _, l := range w.logs {
 			l.append(schema, "c")
 		}
-		w.checkpoint()
 		if _, err := w.run.Processed(t.Context(), at); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(task.HoldTime - time.Since(held) - time.Microsecond)
+		time.Sleep(dataflow.HoldTime - time.Since(held) - time.Microsecond)
 		synctest.Wait()
 		if w.run.ReadBeyond(at) {
 			t.Errorf("held at %s, read to %s within %s", at, w.run.Positions(), time.Since(held))
 		}
-		time.Sleep(2 * time.Microsecond)
+		switch goOn {
+		case "by themselves":
+			time.Sleep(2 * time.Microsecond)
+		case "behind the next barrier":
+			w.checkpoint()
+		case "when told to":
+			w.run.GoOn()
+		}
 		synctest.Wait()
+		if !w.run.ReadBeyond(at) {
+			t.Errorf("held at %s, and nothing was read since", at)
+		}
 		w.checkpoint()
 		if got, want := w.tables(), w.model(); !maps.Equal(got, want) {
 			t.Errorf("after %s: got %v\nwant %v", time.Since(held), got, want)

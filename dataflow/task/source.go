@@ -60,14 +60,11 @@ const (
 // command is a barrier, or a marker that waits until the source has read up to until.
 type command struct {
 	barrier dataflow.CheckpointID
-	hold    bool // the source reads nothing behind the barrier, for HoldTime
+	hold    bool // the source reads nothing behind the barrier, for dataflow.HoldTime or until the next barrier
+	goOn    bool // the source is held no longer
 	marker  uint64
 	until   dataflow.Offset
 }
-
-// HoldTime is how long a source that is held reads nothing, unless its run ends, which it does within a fraction of it when the lead
-// of a shard moves. Why not longer: if the lead does not move, rows wait for nothing. Why not shorter: a busy node takes its time.
-const HoldTime = 5 * time.Second
 
 func newSource(r *Run, st plan.Stream, shard dataflow.ShardID, w *checkpoint.Writer) *source {
 	s := &source{
@@ -201,17 +198,28 @@ func (s *source) attend(ctx context.Context) error {
 	}
 }
 
+// heldTo is until when the source is held after a command.
+func (s *source) heldTo(c command) time.Time {
+	switch {
+	case c.hold:
+		return time.Now().Add(dataflow.HoldTime)
+	case c.goOn || c.barrier != 0:
+		return time.Time{}
+	}
+	return s.holdTo // markers change nothing
+}
+
 // carryOut puts in the barriers and markers that are due.
 func (s *source) carryOut(ctx context.Context) error {
 	pos := dataflow.Offset(s.pos.Load())
 	for _, c := range s.due(pos) {
+		if s.holdTo = s.heldTo(c); c.goOn {
+			continue
+		}
 		m := exchange.Message{Kind: exchange.KindMarker, Marker: c.marker, Positions: dataflow.Positions{s.at: pos}}
 		if c.barrier != 0 {
 			s.writer.Position(c.barrier, s.at, pos, s.skipped)
 			m = exchange.Message{Kind: exchange.KindBarrier, Barrier: c.barrier}
-			if c.hold {
-				s.holdTo = time.Now().Add(HoldTime)
-			}
 		}
 		for _, rt := range s.routes {
 			if err := rt.broadcast(ctx, m); err != nil {

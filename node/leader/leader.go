@@ -167,7 +167,7 @@ func (d *Driver) Trigger(ctx context.Context, uid dataflow.PipelineUID) (dataflo
 }
 
 // Hold is Trigger for somebody who then moves the leads of shards: with hold the sources read nothing behind the barrier for
-// task.HoldTime. An incarnation that ends meanwhile has read nothing that its last cut lacks.
+// dataflow.HoldTime, or until the next one. An incarnation that ends meanwhile has read nothing that its last cut lacks.
 func (d *Driver) Hold(ctx context.Context, uid dataflow.PipelineUID, hold bool) error {
 	p, err := d.await(ctx, uid)
 	if err == nil {

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/internal/pause"
 	peerv1 "github.com/weirdb/weir/proto/weir/peer/v1"
 	weirv1 "github.com/weirdb/weir/proto/weir/v1"
 	"github.com/weirdb/weir/raftlog/meta"
@@ -122,13 +123,29 @@ func (m *Membership) GiveLeads(ctx context.Context) error {
 	if leads, _ := m.leaders(); !slices.Contains(leads, self) {
 		return nil
 	}
+	for {
+		err := m.askToTakeLeads(ctx)
+		if err == nil {
+			return nil
+		}
+		// Another node is about to lead the meta log, or leads are being moved already.
+		if leads, _ := m.leaders(); !slices.Contains(leads, self) {
+			return nil
+		}
+		if pause.For(ctx, checkpointAgain) != nil {
+			return err
+		}
+	}
+}
+
+func (m *Membership) askToTakeLeads(ctx context.Context) error {
 	leader := m.cfg.MetaLog.Leader()
-	if leader == "" || leader == self {
-		return m.takeLeads(ctx, self)
+	if leader == "" || leader == m.cfg.Self.Node {
+		return m.takeLeads(ctx, m.cfg.Self.Node)
 	}
 	c, err := m.cfg.Ask(leader)
 	if err == nil {
-		_, err = c.TakeLeads(ctx, &peerv1.TakeLeadsRequest{Node: self})
+		_, err = c.TakeLeads(ctx, &peerv1.TakeLeadsRequest{Node: m.cfg.Self.Node})
 	}
 	return err
 }

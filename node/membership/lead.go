@@ -289,6 +289,13 @@ func (m *Membership) move(ctx context.Context, moves []Move, must bool) (err err
 			m.mu.waits.succeeded()
 		}
 	}()
+	if hold {
+		defer func() {
+			if err != nil {
+				m.release(ctx)
+			}
+		}()
+	}
 	if err := m.cut(ctx, hold); err != nil {
 		m.cfg.Logger.Warn("checkpoint before leads move", "moves", len(moves), "must", must, "error", err)
 		if !must || ctx.Err() != nil || !m.cfg.MetaLog.IsLeader() {
@@ -338,9 +345,27 @@ func (m *Membership) arrived(ctx context.Context, v Move) error {
 	}
 }
 
-// cut has every pipeline that runs commit a checkpoint, and with hold read nothing behind it for a moment.
+// cut has every pipeline that runs commit a checkpoint. With hold each then commits another, which takes a moment, and reads nothing
+// behind it; where the first has taken long the next would too, and pipelines that are quicker would stand still for as long.
 func (m *Membership) cut(ctx context.Context, hold bool) error {
-	ctx, cancel := context.WithTimeout(ctx, cutTime)
+	began := time.Now()
+	err := m.checkpoints(ctx, cutTime, false)
+	if err != nil || !hold || time.Since(began) > holdCut {
+		return err
+	}
+	return m.checkpoints(ctx, holdCut, true)
+}
+
+// release lets the sources read on that were held for a move which has failed.
+func (m *Membership) release(ctx context.Context) {
+	if err := m.checkpoints(context.WithoutCancel(ctx), holdCut, false); err != nil { // they go on by themselves
+		m.cfg.Logger.Debug("let sources go on", "error", err)
+	}
+}
+
+// checkpoints has every pipeline that runs commit a checkpoint, within a time.
+func (m *Membership) checkpoints(ctx context.Context, within time.Duration, hold bool) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	var g errgroup.Group
 	for uid, p := range m.cfg.Meta.State().Pipelines {

@@ -78,6 +78,9 @@ const (
 	againAfter = 5 * time.Second
 	// cutTime bounds the checkpoint before a move. Why not longer: a node that is drained waits for it.
 	cutTime = 10 * time.Second
+	// holdCut bounds the one behind it, after which the sources are held. Why not longer: the first pipeline that has committed it stands
+	// still until the last has.
+	holdCut = 2 * time.Second
 	// arriveTime bounds the wait until this node has heard who leads after a move, and arriveEvery is how often it looks.
 	arriveTime  = 2 * time.Second
 	arriveEvery = 5 * time.Millisecond
@@ -186,7 +189,14 @@ func (m *Membership) step(ctx context.Context, name string, log Log, want []stri
 	case Remove:
 		err = log.RemoveServer(ctx, s.Node)
 	case HandOver:
+		// Not while leads of shards move: who leads the meta log coordinates the checkpoint before.
+		select {
+		case m.moving <- struct{}{}:
+		default:
+			return
+		}
 		err = log.TransferLead(ctx, s.Node)
+		<-m.moving
 	}
 	if err != nil {
 		m.cfg.Logger.Warn("change a log's members", "log", name, "do", s.Do.String(), "node", s.Node, "error", err)

@@ -92,12 +92,15 @@ func (w *Worker) Inject(uid dataflow.PipelineUID, inc dataflow.Incarnation, n da
 	}
 }
 
-// inject puts barrier n in, unless a later one is in.
+// inject puts barrier n in, unless it or a later one is in. Then it comes from a coordinator that has just taken over: what the one
+// before it held the sources for will not happen.
 func (r *Running) inject(n dataflow.CheckpointID, hold bool) {
 	r.injecting.Lock()
 	defer r.injecting.Unlock()
 	if uint64(n) > r.injected.Load() {
 		r.injected.Store(uint64(n))
 		r.Run.Inject(n, hold)
+	} else if !hold {
+		r.Run.GoOn()
 	}
 }
