@@ -103,11 +103,16 @@ func members(s *weirv1.GetStatusResponse) []*weirv1.NodeStatus {
 	return slices.DeleteFunc(slices.Clone(s.GetNodes()), func(n *weirv1.NodeStatus) bool { return n.GetState() == "gone" || n.GetState() == "leaving" })
 }
 
+// logsOf returns all logs as a node has them.
+func logsOf(n *weirv1.NodeStatus) []*weirv1.RaftLog {
+	return append([]*weirv1.RaftLog{n.GetMeta()}, n.GetShardLogs()...)
+}
+
 // printNodes prints a line per node. Behind is how many entries of all logs it has not applied that another node has.
 func (c *cli) printNodes(s *weirv1.GetStatusResponse) error {
 	most := make(map[string]uint64)
 	for _, n := range s.GetNodes() {
-		for _, l := range append([]*weirv1.RaftLog{n.GetMeta()}, n.GetShardLogs()...) {
+		for _, l := range logsOf(n) {
 			most[l.GetGroup()] = max(most[l.GetGroup()], l.GetAppliedIndex())
 		}
 	}
@@ -125,7 +130,7 @@ func (c *cli) printNodes(s *weirv1.GetStatusResponse) error {
 		}
 		var leads, votes, cuts []string
 		var behind uint64
-		for _, l := range append([]*weirv1.RaftLog{n.GetMeta()}, n.GetShardLogs()...) {
+		for _, l := range logsOf(n) {
 			log := strings.TrimPrefix(l.GetGroup(), "shard-")
 			if l.GetRole() == "leader" {
 				leads = append(leads, log)
@@ -196,19 +201,6 @@ while the group goes on, and weir cluster status shows it joining, then active. 
 			return usage(fmt.Errorf("where is node %s? say --peer-addr HOST:PORT", args[0]))
 		}
 		n, err := w.AddNode(ctx, args[0], addr)
-		return c.printNode(n, err)
-	})
-}
-
-func (c *cli) clusterDrainCommand() *cobra.Command {
-	var undo bool
-	cmd := &cobra.Command{Use: "drain NODE [flags]", Short: "Let a node lead nothing, so that it can be stopped unnoticed",
-		Long: `Move the lead of all logs away from a node, and keep it away: right behind a checkpoint, so that next to nothing is
-processed again. Where other nodes can vote in its place, they do. It goes on holding its copies and answering. Drain, restart, undo,
-one node after another, is a rolling restart.`}
-	cmd.Flags().BoolVar(&undo, "undo", false, "let the node lead again")
-	return c.clientVerb(cmd, cobra.ExactArgs(1), func(ctx context.Context, w *weir.Client, args []string) error {
-		n, err := w.DrainNode(ctx, args[0], undo)
 		return c.printNode(n, err)
 	})
 }

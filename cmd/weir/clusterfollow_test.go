@@ -24,6 +24,10 @@ func (g *changingGroup) RemoveNode(_ context.Context, r *weirv1.RemoveNodeReques
 	return &weirv1.RemoveNodeResponse{Node: &weirv1.NodeStatus{Node: r.GetNode(), State: "leaving"}}, nil
 }
 
+func (g *changingGroup) DrainNode(_ context.Context, r *weirv1.DrainNodeRequest) (*weirv1.DrainNodeResponse, error) {
+	return &weirv1.DrainNodeResponse{Node: &weirv1.NodeStatus{Node: r.GetNode(), State: "drained"}}, nil
+}
+
 func (g *changingGroup) GetStatus(context.Context, *weirv1.GetStatusRequest) (*weirv1.GetStatusResponse, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
