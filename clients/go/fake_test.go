@@ -32,10 +32,11 @@ const (
 	half              // the first half of the rows is written, then the connection breaks
 	overloaded        // refused, with a time to come again
 	gap               // refused as out of order, though it is not
+	stopping          // refused by a node that stops; nothing is written
 )
 
 func (f fault) String() string {
-	return [...]string{"noFault", "breakBefore", "dropAck", "half", "overloaded", "gap"}[f]
+	return [...]string{"noFault", "breakBefore", "dropAck", "half", "overloaded", "gap", "stopping"}[f]
 }
 
 // fakeServer is an ingest service over logs in memory that follow P8, with faults between them and the sender.
@@ -141,6 +142,8 @@ func (f *fakeServer) append(session *weirv1.ProducerSession, rows *weirv1.ShardR
 		return nil, refused(dataflow.Errorf(dataflow.ReasonOverloaded, "full").WithRetry(70 * time.Millisecond))
 	case gap:
 		return nil, refused(dataflow.Errorf(dataflow.ReasonOutOfOrder, "gap").WithMeta("expected", fmt.Sprint(rows.GetFirstSeq())))
+	case stopping:
+		return nil, refused(dataflow.Errorf(dataflow.ReasonShuttingDown, "stopping"))
 	case half:
 		b = b.Slice(0, (b.N+1)/2)
 	}

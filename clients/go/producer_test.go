@@ -133,7 +133,7 @@ func TestRowsWithoutPartitionGoInRunsFromTheNamesShard(t *testing.T) {
 }
 
 func TestLostAnswersAreRecognised(t *testing.T) {
-	for _, what := range []fault{breakBefore, dropAck, half, overloaded, gap} {
+	for _, what := range []fault{breakBefore, dropAck, half, overloaded, gap, stopping} {
 		t.Run(what.String(), func(t *testing.T) {
 			f, calls := newFake(4, "k"), 0
 			f.fault = func() fault {
@@ -467,7 +467,7 @@ func TestEachRowIsInTheLogOnceWhateverTheFaults(t *testing.T) {
 		s := first + uint64(i)
 		t.Run(fmt.Sprint("seed=", s), func(t *testing.T) { randomRound(t, s, seen) })
 	}
-	for _, what := range []fault{breakBefore, dropAck, half, overloaded, gap} {
+	for _, what := range []fault{breakBefore, dropAck, half, overloaded, gap, stopping} {
 		if seen[what] == 0 && rounds > 1 {
 			t.Errorf("%v never happened", what)
 		}
@@ -487,7 +487,7 @@ func randomRound(t *testing.T, seed uint64, seen map[fault]int) {
 		if faults.IntN(chaos) != 0 {
 			return noFault
 		}
-		return fault(faults.IntN(6))
+		return fault(faults.IntN(7))
 	}
 	input := 1 + rng.IntN(12_000)
 	withFake(t, f, func(t *testing.T, c *Client) {
