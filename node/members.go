@@ -20,7 +20,13 @@ func (n *Node) newMembership(local func() *weirv1.NodeStatus) *membership.Member
 	cfg := membership.Config{
 		Self: self, Meta: st.meta, MetaLog: memberLog{st.group}, Probe: st.peers.ask, Local: local, Logger: n.cfg.Logger, Digest: n.digest, Condemn: n.condemn,
 		RepairAfter: n.cfg.Tuning.RepairAfter,
-		Checkpoint:  n.asked.Hold,
+		Checkpoint: func(ctx context.Context, uid dataflow.PipelineUID, hold bool) error {
+			if hold {
+				return n.asked.Hold(ctx, uid)
+			}
+			_, err := n.asked.Trigger(ctx, uid)
+			return err
+		},
 		Ask: func(node string) (peerv1.NodeServiceClient, error) {
 			conn, err := n.connTo(node)
 			if err != nil {

@@ -124,7 +124,8 @@ func (n *Node) assemble() error {
 	n.asked = fleet.NewCoordinators(n.fleet, n.leader)
 	n.disk = newDiskSpace(&cfg)
 	var svc *service.Service
-	verify := membership.Alone(cfg.NodeID, st.meta, n.digest).Verify
+	alone := membership.Verifier{Node: cfg.NodeID, Meta: st.meta, Digest: n.digest}
+	verify := alone.Verify
 	if st.peers != nil {
 		n.members = n.newMembership(func() *weirv1.NodeStatus { return svc.LocalStatus() })
 		verify = n.members.Verify

@@ -15,8 +15,8 @@ import (
 func (c *cli) clusterDrainCommand() *cobra.Command {
 	var undo, wait bool
 	cmd := &cobra.Command{Use: "drain NODE [flags]", Short: "Let a node lead nothing, so that it can be stopped unnoticed",
-		Long: `Move the lead of all logs away from a node, and keep it away: right behind a checkpoint, so that next to nothing is
-processed again. Where other nodes can vote in its place, they do. It goes on holding its copies and answering. Drain, restart, undo,
+		Long: `Move the lead of all logs away from a node, and keep it away: right behind a checkpoint, while the sources
+wait, so that nothing is processed again. Where other nodes can vote in its place, they do. It goes on holding its copies and answering. Drain, restart, undo,
 one node after another, is a rolling restart.
 
 The command returns at once; with --wait, when the node leads nothing. --undo lets it lead again; a command that waits meanwhile ends

@@ -102,7 +102,7 @@ func departureText(s *weirv1.GetStatusResponse, node string) string {
 		out += fmt.Sprintf("\n  %s: %s", strings.Join(logs[why], ", "), why)
 	}
 	if stuck(s, node) {
-		out += fmt.Sprintf("\nIt goes on when these nodes answer; weir cluster remove %s --undo takes the removal back.", node)
+		out += fmt.Sprintf("\nIt goes on when these nodes answer and are up to date; weir cluster remove %s --undo takes the removal back.", node)
 	}
 	return out
 }

@@ -20,7 +20,7 @@ func TestWhatADepartureWaitsForIsSaidOnce(t *testing.T) {
   meta: it leaves this log last
   shard-0, shard-1: missing: n3
   shard-2: it is being taken out
-It goes on when these nodes answer; weir cluster remove n2 --undo takes the removal back.`
+It goes on when these nodes answer and are up to date; weir cluster remove n2 --undo takes the removal back.`
 	if got := departureText(s, "n2"); got != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}

@@ -9,7 +9,8 @@ func (m *Machine) recover(cause string, delay int64) {
 	m.propose()
 }
 
-// leave ends the tasks of the current incarnation for a recovery. Until the next one is proposed, readers see RUNNING. Who wanted the sources held was about to end them, too.
+// leave ends the tasks of the current incarnation for a recovery. Until the next one is proposed, readers see RUNNING. Who wanted the
+// sources held was about to end them, too.
 func (m *Machine) leave(r recovery) {
 	m.dropAttempt(r.cause)
 	m.hold = false

@@ -30,25 +30,6 @@ const (
 // only after the handler has returned, so the handler cannot wait for it; Server.Stop does.
 type readers struct{ sync.WaitGroup }
 
-// appendsEnd tells AppendStream calls to end. A sender that has nothing to send keeps its call open, for as long as it lives.
-type appendsEnd struct {
-	once sync.Once
-	c    chan struct{}
-}
-
-func newAppendsEnd() *appendsEnd { return &appendsEnd{c: make(chan struct{})} }
-
-func (e *appendsEnd) begin() { e.once.Do(func() { close(e.c) }) }
-
-func (e *appendsEnd) begun() bool {
-	select {
-	case <-e.c:
-		return true
-	default:
-		return false
-	}
-}
-
 func errAppendsEnd() error {
 	return dataflow.Errorf(dataflow.ReasonShuttingDown, "the node is stopping; what it has not answered is to be sent again")
 }
@@ -132,7 +113,7 @@ func (c *appendCall) take(ctx context.Context, r *weirv1.AppendRequest) bool {
 		return false
 	}
 	defer func() { <-c.taking }()
-	if c.end.begun() {
+	if c.ends.Err() != nil {
 		c.put(ctx, inFlight{err: errAppendsEnd()})
 		return false
 	}
@@ -201,7 +182,7 @@ func (c *appendCall) begin(ctx context.Context, r *weirv1.AppendRequest) inFligh
 // has taken.
 func (c *appendCall) answer(ctx context.Context) error {
 	covered := make(dataflow.Positions)
-	ends := c.end.c
+	ends := c.ends.Done()
 	var taking chan struct{} // nil until the node stops
 	for {
 		select {

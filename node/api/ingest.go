@@ -27,7 +27,7 @@ type ingestService struct {
 	group   dataflow.GroupID
 	budget  *semaphore.Weighted // of maxIngestBytes
 	readers *readers
-	end     *appendsEnd
+	ends    context.Context // AppendStream calls end with it: a sender that has nothing to send keeps its call open as long as it lives
 	metrics *metrics
 }
 

@@ -89,7 +89,8 @@ const (
 type Server struct {
 	grpc    *grpc.Server
 	readers *readers
-	appends *appendsEnd
+	// endAppends ends the context under which AppendStream calls take anything.
+	endAppends context.CancelFunc
 }
 
 // pings lets clients look whether an idle connection still stands.
@@ -118,10 +119,11 @@ func New(cfg Config, b Backends) (*Server, error) {
 	if cfg.Credentials != nil {
 		opts = append(opts, grpc.Creds(cfg.Credentials))
 	}
-	s := &Server{grpc: grpc.NewServer(opts...), readers: &readers{}, appends: newAppendsEnd()}
+	appends, endAppends := context.WithCancel(context.Background())
+	s := &Server{grpc: grpc.NewServer(opts...), readers: &readers{}, endAppends: endAppends}
 	names := newNamer(b.Streams.StreamName)
 	weirv1.RegisterIngestServiceServer(s.grpc, &ingestService{b: b, names: names, group: cfg.Group,
-		budget: semaphore.NewWeighted(maxIngestBytes), readers: s.readers, end: s.appends, metrics: m})
+		budget: semaphore.NewWeighted(maxIngestBytes), readers: s.readers, ends: appends, metrics: m})
 	weirv1.RegisterQueryServiceServer(s.grpc, &queryService{b: b, names: names, group: cfg.Group, readers: s.readers})
 	weirv1.RegisterPipelineServiceServer(s.grpc, &pipelineService{b: b, names: names, group: cfg.Group, faultInjection: cfg.FaultInjection})
 	weirv1.RegisterClusterServiceServer(s.grpc, &clusterService{b: b, group: cfg.Group, version: cfg.Version})
@@ -137,7 +139,7 @@ func (s *Server) Serve(lis net.Listener) error { return s.grpc.Serve(lis) }
 
 // EndAppends ends all AppendStream calls with SHUTTING_DOWN, as soon as each has answered what it has taken, and lets none take
 // anything any more. The node calls it before it stops its servers, which wait for the calls under way.
-func (s *Server) EndAppends() { s.appends.begin() }
+func (s *Server) EndAppends() { s.endAppends() }
 
 // Stop ends AppendStream calls as EndAppends does, takes no more calls, waits for those under way until ctx is done, then ends
 // them, and waits for every goroutine of the server.

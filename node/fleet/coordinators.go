@@ -66,8 +66,8 @@ func (c *Coordinators) Trigger(ctx context.Context, uid dataflow.PipelineUID) (d
 }
 
 // Hold is leader.Driver's. Only the node that leads the meta log moves leads, so no other is asked.
-func (c *Coordinators) Hold(ctx context.Context, uid dataflow.PipelineUID, hold bool) error {
-	return c.here.Hold(ctx, uid, hold)
+func (c *Coordinators) Hold(ctx context.Context, uid dataflow.PipelineUID) error {
+	return c.here.Hold(ctx, uid)
 }
 
 // Request asks for a checkpoint and does not wait for it.

@@ -166,12 +166,12 @@ func (d *Driver) Trigger(ctx context.Context, uid dataflow.PipelineUID) (dataflo
 	return p.trigger(ctx, false)
 }
 
-// Hold is Trigger for somebody who then moves the leads of shards: with hold the sources read nothing behind the barrier for
+// Hold is Trigger for somebody who then moves the leads of shards: the sources read nothing behind the barrier for
 // dataflow.HoldTime, or until the next one. An incarnation that ends meanwhile has read nothing that its last cut lacks.
-func (d *Driver) Hold(ctx context.Context, uid dataflow.PipelineUID, hold bool) error {
+func (d *Driver) Hold(ctx context.Context, uid dataflow.PipelineUID) error {
 	p, err := d.await(ctx, uid)
 	if err == nil {
-		_, err = p.trigger(ctx, hold)
+		_, err = p.trigger(ctx, true)
 	}
 	return err
 }

@@ -56,7 +56,7 @@ func TestHoldHoldsTheSourcesBehindItsOwnBarrier(t *testing.T) {
 		d, _ := w.lead()
 		uid := w.deploy(off)
 		w.expect("Bootstrap; CreatePipeline; barrier; ReserveAttempts; start i1 from 0; RUNNING")
-		if err := d.Hold(t.Context(), uid, true); err != nil {
+		if err := d.Hold(t.Context(), uid); err != nil {
 			t.Error(err)
 		}
 		w.expect("inject 1, hold; CommitCheckpoint")

@@ -150,6 +150,11 @@ func (m *Membership) askToTakeLeads(ctx context.Context) error {
 	return err
 }
 
+// Verify is Verifier's.
+func (m *Membership) Verify(ctx context.Context, names []string) ([]*weirv1.Verified, error) {
+	return m.verifier.Verify(ctx, names)
+}
+
 // Register adds the service that other nodes call.
 func (m *Membership) Register(r grpc.ServiceRegistrar) {
 	peerv1.RegisterNodeServiceServer(r, &server{m: m})
@@ -215,7 +220,7 @@ func (s *server) DoubtReplica(ctx context.Context, req *peerv1.DoubtReplicaReque
 	if int(req.Shard) >= len(s.m.cfg.Shards) {
 		return nil, status.Errorf(codes.NotFound, "there is no shard %d", req.Shard)
 	}
-	rebuilds, err := s.m.doubt(ctx, dataflow.PipelineUID(req.Pipeline), dataflow.ShardID(req.Shard), dataflow.CheckpointID(req.Checkpoint))
+	rebuilds, err := s.m.verifier.doubt(ctx, dataflow.PipelineUID(req.Pipeline), dataflow.ShardID(req.Shard), dataflow.CheckpointID(req.Checkpoint))
 	if err != nil {
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	}

@@ -11,16 +11,16 @@ import (
 	"github.com/weirdb/weir/raftlog/meta"
 )
 
-// Hold is a node that leaves the group and is in a log still, and what comes before it leaves that.
-type Hold struct {
+// Stay is a node that leaves the group and is in a log still, and what comes before it leaves that.
+type Stay struct {
 	Node string // that leaves
 	Why  string
 	For  []string // the nodes that have to answer, or to catch up, before; none while it goes on by itself
 }
 
-// Held returns the node that leaves and is in a log still, as the leader of the log sees it; nil when there is none. The arguments are
+// Stays returns the node that leaves and is in a log still, as the leader of the log sees it; nil when there is none. The arguments are
 // those of Next, and the answer says why Next does not remove it yet.
-func Held(members []meta.Member, want []string, servers []Server, self string) *Hold {
+func Stays(members []meta.Member, want []string, servers []Server, self string) *Stay {
 	i := slices.IndexFunc(servers, func(s Server) bool {
 		m := find(members, s.ID)
 		return m != nil && m.State == meta.MemberLeaving
@@ -28,7 +28,7 @@ func Held(members []meta.Member, want []string, servers []Server, self string) *
 	if i < 0 {
 		return nil
 	}
-	h := &Hold{Node: servers[i].ID, Why: "it is being taken out"}
+	h := &Stay{Node: servers[i].ID, Why: "it is being taken out"}
 	var away []string
 	votes := make(map[string]bool)
 	for _, s := range servers {
@@ -102,7 +102,7 @@ func (m *Membership) departures(to []*weirv1.Departure, name string, log Log, me
 	if err != nil {
 		return to
 	}
-	h := Held(members, want, servers, m.cfg.Self.Node)
+	h := Stays(members, want, servers, m.cfg.Self.Node)
 	if h == nil {
 		return to
 	}

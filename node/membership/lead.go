@@ -289,14 +289,13 @@ func (m *Membership) move(ctx context.Context, moves []Move, must bool) (err err
 			m.mu.waits.succeeded()
 		}
 	}()
-	if hold {
-		defer func() {
-			if err != nil {
-				m.release(ctx)
-			}
-		}()
-	}
-	if err := m.cut(ctx, hold); err != nil {
+	held, err := m.cut(ctx, hold)
+	defer func() {
+		if held && err != nil {
+			m.release(ctx)
+		}
+	}()
+	if err != nil {
 		m.cfg.Logger.Warn("checkpoint before leads move", "moves", len(moves), "must", must, "error", err)
 		if !must || ctx.Err() != nil || !m.cfg.MetaLog.IsLeader() {
 			return err // who leads the meta log then looks again
@@ -346,14 +345,15 @@ func (m *Membership) arrived(ctx context.Context, v Move) error {
 }
 
 // cut has every pipeline that runs commit a checkpoint. With hold each then commits another, which takes a moment, and reads nothing
-// behind it; where the first has taken long the next would too, and pipelines that are quicker would stand still for as long.
-func (m *Membership) cut(ctx context.Context, hold bool) error {
+// behind it; where the first has taken long the next would too, and pipelines that are quicker would stand still for as long. It reports
+// whether sources may be held.
+func (m *Membership) cut(ctx context.Context, hold bool) (held bool, err error) {
 	began := time.Now()
-	err := m.checkpoints(ctx, cutTime, false)
+	err = m.checkpoints(ctx, cutTime, false)
 	if err != nil || !hold || time.Since(began) > holdCut {
-		return err
+		return false, err
 	}
-	return m.checkpoints(ctx, holdCut, true)
+	return true, m.checkpoints(ctx, holdCut, true)
 }
 
 // release lets the sources read on that were held for a move which has failed.

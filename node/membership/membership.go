@@ -91,6 +91,7 @@ const (
 // Membership drives the members of the logs that this node leads.
 type Membership struct {
 	cfg          Config
+	verifier     Verifier
 	moving       chan struct{} // holds one while leads are moved
 	transferring atomic.Bool   // leads are on their way, behind the checkpoint
 	mu           struct {
@@ -107,7 +108,8 @@ func New(cfg Config) *Membership {
 	if cfg.RepairAfter == 0 {
 		cfg.RepairAfter = DefaultRepairAfter
 	}
-	return &Membership{cfg: cfg, moving: make(chan struct{}, 1)}
+	v := Verifier{Node: cfg.Self.Node, Meta: cfg.Meta, Digest: cfg.Digest, Ask: cfg.Ask, Condemn: cfg.Condemn}
+	return &Membership{cfg: cfg, verifier: v, moving: make(chan struct{}, 1)}
 }
 
 // Run keeps the logs' members in agreement with the group's until ctx ends.

@@ -66,7 +66,7 @@ func looker(t *testing.T, d *datadriven.TestData, members []meta.Member) (self s
 
 func held(t *testing.T, d *datadriven.TestData, members []meta.Member, servers []membership.Server) string {
 	self, want := looker(t, d, members)
-	h := membership.Held(members, want, servers, self)
+	h := membership.Stays(members, want, servers, self)
 	if h == nil {
 		return "nobody"
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/internal/wire"
-	"github.com/weirdb/weir/node/founding"
 	peerv1 "github.com/weirdb/weir/proto/weir/peer/v1"
 	weirv1 "github.com/weirdb/weir/proto/weir/v1"
 	"github.com/weirdb/weir/raftlog/meta"
@@ -21,18 +20,23 @@ import (
 // verifyLease keeps the cut that is compared.
 const verifyLease = 10 * time.Minute
 
-// Alone returns a Membership of a node that has no others, for its Verify.
-func Alone(node string, log *meta.Log, digest Digest) *Membership {
-	return New(Config{Self: founding.Member{Node: node}, Meta: log, Digest: digest})
+// Verifier compares what the nodes of a group hold.
+type Verifier struct {
+	Node   string // this one
+	Meta   *meta.Log
+	Digest Digest
+	// Ask and Condemn are Config's. A node that has no others needs neither.
+	Ask     func(node string) (peerv1.NodeServiceClient, error)
+	Condemn func(shard dataflow.ShardID, why error) error
 }
 
 // Verify compares what the nodes hold of pipelines at their newest cuts; no names = of all. Of a node that has no others all is
 // read, which finds damage, and compared with nothing: a commit has the digests of deltas, not of states.
-func (m *Membership) Verify(ctx context.Context, names []string) ([]*weirv1.Verified, error) {
-	if err := m.cfg.Meta.Barrier(ctx); err != nil {
+func (v *Verifier) Verify(ctx context.Context, names []string) ([]*weirv1.Verified, error) {
+	if err := v.Meta.Barrier(ctx); err != nil {
 		return nil, err
 	}
-	st := m.cfg.Meta.State()
+	st := v.Meta.State()
 	pipelines := st.PipelineList()
 	if len(names) > 0 {
 		pipelines = pipelines[:0:0]
@@ -46,12 +50,12 @@ func (m *Membership) Verify(ctx context.Context, names []string) ([]*weirv1.Veri
 	}
 	members := st.InMembers()
 	if len(members) == 0 {
-		members = []meta.Member{{ID: m.cfg.Self.Node}}
+		members = []meta.Member{{ID: v.Node}}
 	}
-	silent := m.silent(ctx, members)
+	silent := v.silent(ctx, members)
 	var out []*weirv1.Verified
 	for _, p := range pipelines {
-		vs, err := m.verify(ctx, st, p, members, silent)
+		vs, err := v.verify(ctx, st, p, members, silent)
 		if err != nil {
 			return nil, err
 		}
@@ -60,46 +64,46 @@ func (m *Membership) Verify(ctx context.Context, names []string) ([]*weirv1.Veri
 	return out, nil
 }
 
-func (m *Membership) verify(ctx context.Context, st *meta.State, p *meta.Pipeline, members []meta.Member, silent map[string]error) ([]*weirv1.Verified, error) {
+func (v *Verifier) verify(ctx context.Context, st *meta.State, p *meta.Pipeline, members []meta.Member, silent map[string]error) ([]*weirv1.Verified, error) {
 	cut := p.Newest().ID
-	lease, err := m.cfg.Meta.Lease(ctx, p.UID, cut, verifyLease)
+	lease, err := v.Meta.Lease(ctx, p.UID, cut, verifyLease)
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
 		// One that is not released ends by itself.
-		_ = m.cfg.Meta.ReleaseLease(context.WithoutCancel(ctx), p.UID, lease.ID)
+		_ = v.Meta.ReleaseLease(context.WithoutCancel(ctx), p.UID, lease.ID)
 	}()
 	out := make([]*weirv1.Verified, st.Shards)
 	for shard := range out {
-		v := &weirv1.Verified{Pipeline: p.Name, Shard: uint32(shard), Checkpoint: uint64(cut)}
-		v.Replicas = m.digests(ctx, members, silent, p.UID, dataflow.ShardID(shard), cut)
-		v.Equal, v.Complete = compare(v.Replicas)
-		for _, r := range outliers(v.Replicas) {
+		one := &weirv1.Verified{Pipeline: p.Name, Shard: uint32(shard), Checkpoint: uint64(cut)}
+		one.Replicas = v.digests(ctx, members, silent, p.UID, dataflow.ShardID(shard), cut)
+		one.Equal, one.Complete = compare(one.Replicas)
+		for _, r := range outliers(one.Replicas) {
 			var err error
-			if r.Rebuilds, err = m.tellDoubt(ctx, r.Node, p.UID, dataflow.ShardID(shard), cut); err != nil {
+			if r.Rebuilds, err = v.tellDoubt(ctx, r.Node, p.UID, dataflow.ShardID(shard), cut); err != nil {
 				r.Problem = "it differs, and is not rebuilt: " + status.Convert(err).Message()
 			}
 		}
-		out[shard] = v
+		out[shard] = one
 	}
 	return out, nil
 }
 
 // silent returns the members that do not answer, and why. A connection that has just failed is not tried again at once by itself, as when the
 // other node has begun a moment later than this one; so each is waited for.
-func (m *Membership) silent(ctx context.Context, members []meta.Member) map[string]error {
+func (v *Verifier) silent(ctx context.Context, members []meta.Member) map[string]error {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	var mu sync.Mutex
 	silent := make(map[string]error)
 	var g sync.WaitGroup
 	for _, member := range members {
-		if member.ID == m.cfg.Self.Node {
+		if member.ID == v.Node {
 			continue
 		}
 		g.Go(func() {
-			c, err := m.cfg.Ask(member.ID)
+			c, err := v.Ask(member.ID)
 			if err == nil {
 				_, err = c.GetNodeStatus(ctx, &peerv1.GetNodeStatusRequest{}, grpc.WaitForReady(true))
 			}
@@ -115,7 +119,7 @@ func (m *Membership) silent(ctx context.Context, members []meta.Member) map[stri
 }
 
 // digests returns what each member holds that is not silent.
-func (m *Membership) digests(ctx context.Context, members []meta.Member, silent map[string]error, uid dataflow.PipelineUID, shard dataflow.ShardID, cut dataflow.CheckpointID) []*weirv1.Replica {
+func (v *Verifier) digests(ctx context.Context, members []meta.Member, silent map[string]error, uid dataflow.PipelineUID, shard dataflow.ShardID, cut dataflow.CheckpointID) []*weirv1.Replica {
 	replicas := make([]*weirv1.Replica, len(members))
 	var g sync.WaitGroup
 	for i, member := range members {
@@ -124,7 +128,7 @@ func (m *Membership) digests(ctx context.Context, members []meta.Member, silent 
 			replicas[i] = r
 			err := silent[member.ID]
 			if err == nil {
-				r.Digest, r.Keys, err = m.digest(ctx, member.ID, uid, shard, cut)
+				r.Digest, r.Keys, err = v.digest(ctx, member.ID, uid, shard, cut)
 			}
 			if err != nil {
 				r.Reason, r.Problem = silence(err)
@@ -176,11 +180,11 @@ func outliers(replicas []*weirv1.Replica) (out []*weirv1.Replica) {
 }
 
 // tellDoubt has a node look at its replica again.
-func (m *Membership) tellDoubt(ctx context.Context, node string, uid dataflow.PipelineUID, shard dataflow.ShardID, cut dataflow.CheckpointID) (rebuilds bool, err error) {
-	if node == m.cfg.Self.Node {
-		return m.doubt(ctx, uid, shard, cut)
+func (v *Verifier) tellDoubt(ctx context.Context, node string, uid dataflow.PipelineUID, shard dataflow.ShardID, cut dataflow.CheckpointID) (rebuilds bool, err error) {
+	if node == v.Node {
+		return v.doubt(ctx, uid, shard, cut)
 	}
-	c, err := m.cfg.Ask(node)
+	c, err := v.Ask(node)
 	if err != nil {
 		return false, err
 	}
@@ -193,25 +197,25 @@ func (m *Membership) tellDoubt(ctx context.Context, node string, uid dataflow.Pi
 
 // doubt compares this node's replica with the others', by what they say themselves, and condemns it when a majority agrees on
 // something else.
-func (m *Membership) doubt(ctx context.Context, uid dataflow.PipelineUID, shard dataflow.ShardID, cut dataflow.CheckpointID) (rebuilds bool, err error) {
-	members := m.cfg.Meta.State().InMembers()
-	for _, r := range outliers(m.digests(ctx, members, m.silent(ctx, members), uid, shard, cut)) {
-		if r.Node == m.cfg.Self.Node {
-			return true, m.cfg.Condemn(shard, dataflow.Errorf(dataflow.ReasonCorrupt,
+func (v *Verifier) doubt(ctx context.Context, uid dataflow.PipelineUID, shard dataflow.ShardID, cut dataflow.CheckpointID) (rebuilds bool, err error) {
+	members := v.Meta.State().InMembers()
+	for _, r := range outliers(v.digests(ctx, members, v.silent(ctx, members), uid, shard, cut)) {
+		if r.Node == v.Node {
+			return true, v.Condemn(shard, dataflow.Errorf(dataflow.ReasonCorrupt,
 				"the state of shard %d differs from what a majority of the nodes hold of pipeline %d at checkpoint %d", shard, uid, cut))
 		}
 	}
 	return false, nil
 }
 
-func (m *Membership) digest(ctx context.Context, node string, uid dataflow.PipelineUID, shard dataflow.ShardID, cut dataflow.CheckpointID) (digest, keys uint64, err error) {
-	if node == m.cfg.Self.Node {
-		if digest, keys, err = m.cfg.Digest(ctx, uid, shard, cut); err != nil {
+func (v *Verifier) digest(ctx context.Context, node string, uid dataflow.PipelineUID, shard dataflow.ShardID, cut dataflow.CheckpointID) (digest, keys uint64, err error) {
+	if node == v.Node {
+		if digest, keys, err = v.Digest(ctx, uid, shard, cut); err != nil {
 			return 0, 0, refusal(err)
 		}
 		return digest, keys, nil
 	}
-	c, err := m.cfg.Ask(node)
+	c, err := v.Ask(node)
 	if err != nil {
 		return 0, 0, err
 	}
