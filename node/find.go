@@ -56,9 +56,7 @@ func (p *peers) ask(ctx context.Context, addr string) (*founding.Report, error) 
 	if who.Node == p.cfg.NodeID && who.Data == p.net.Self().Data {
 		return nil, nil
 	}
-	p.mu.Lock()
-	p.mu.found[who.Node] = addr
-	p.mu.Unlock()
+	p.sight(who.Node, addr)
 	c, err := p.net.Dial(ctx, who.Node, serviceFounding)
 	if err != nil {
 		return nil, err

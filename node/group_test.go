@@ -59,3 +59,46 @@ func TestANodeWhoseAddressOrNameCannotBeIsNotAdded(t *testing.T) {
 		}
 	}
 }
+
+// TestAGroupMeetsWhereverItsNodesAreStartedAgain starts nodes at other addresses than the group knows: they can only meet at those of
+// --join.
+func TestAGroupMeetsWhereverItsNodesAreStartedAgain(t *testing.T) {
+	g := nodetest.OpenGroup(t, 3, nodetest.Options{Shards: 2})
+	g.Node(1).Deploy("wc", groupSQL)
+	token := g.Node(1).Append("words", `{"word":"a"}`, `{"word":"b"}`, `{"word":"a"}`)
+	g.Node(1).WaitCommitted(token)
+	for _, move := range []struct {
+		name  string
+		nodes []int
+		addrs []string
+	}{
+		{"all are new", []int{1, 2, 3}, []string{"n1:7722", "n2:7722", "n3:7722"}},
+		{"each is another node's", []int{1, 2, 3}, []string{"n2:7722", "n3:7722", "n1:7722"}},
+		{"one is new, two are swapped", []int{1, 2, 3}, []string{"n3:7722", "n2:7732", "n2:7722"}},
+		{"one is new, and the others serve", []int{2}, []string{"n3:7722", "n2:7742", "n2:7722"}},
+		{"two are swapped, and the third serves", []int{1, 3}, []string{"n2:7722", "n2:7742", "n3:7722"}},
+	} {
+		t.Run(move.name, func(t *testing.T) {
+			g.Stop(move.nodes...)
+			g.Move(move.addrs...)
+			g.Start(move.nodes...)
+			for i, n := range g.Nodes() {
+				if row, cut, ok := n.Get("wc", "counts", nodetest.Committed, "a"); !ok || row != `{"word":"a","n":2}` {
+					t.Errorf("node %d at %v: %s", i+1, cut, row)
+				}
+			}
+			eventually(t, func() string { // the group writes down where its nodes are now
+				st, err := g.Node(2).Cluster().GetStatus(t.Context(), &weirv1.GetStatusRequest{})
+				if err != nil {
+					return err.Error()
+				}
+				for i, n := range st.GetNodes() {
+					if n.GetPeerAddr() != move.addrs[i] {
+						return fmt.Sprintf("%s is at %s, the group says %s", n.GetNode(), move.addrs[i], n.GetPeerAddr())
+					}
+				}
+				return ""
+			})
+		})
+	}
+}

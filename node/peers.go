@@ -46,22 +46,22 @@ type peers struct {
 
 	mu struct {
 		sync.Mutex
-		found map[string]string // addresses of nodes, as they have said themselves; the meta log's win
-		self  founding.Report   // what this node says to those that look for their group
-		meta  *meta.Log         // nil until it is open
-		book  []founding.Member // who was in the group when this node ran last
+		seen map[string]sighting
+		self founding.Report   // what this node says to those that look for their group
+		meta *meta.Log         // nil until it is open
+		book []founding.Member // who was in the group when this node ran last
 	}
 }
 
 // openPeers listens for other nodes.
 func openPeers(cfg *Config, id *identity, start *startup) (*peers, error) {
 	p := &peers{cfg: cfg, logger: cfg.Logger, limit: pace.NewLimiter(cfg.Tuning.rebuildRate()), start: start}
-	p.mu.found = make(map[string]string)
+	p.mu.seen = make(map[string]sighting)
 	p.readBook()
 	var err error
 	p.net, err = peernet.Open(peernet.Config{
 		Self:    peernet.Identity{Node: cfg.NodeID, Data: id.Data, Group: id.Group, GroupName: peerGroupName},
-		Network: mapped(cfg.PeerNetwork, cfg.Tuning.PeerMap), Resolve: p.resolve, Admit: p.admit, Stranger: p.stranger,
+		Network: mapped(cfg.PeerNetwork, cfg.Tuning.PeerMap), Resolve: p.resolve, Met: p.sight, Missed: p.missed, Admit: p.admit, Stranger: p.stranger,
 		ServerTLS: cfg.PeerServerTLS, ClientTLS: cfg.PeerClientTLS, Logger: cfg.Logger,
 	})
 	if err != nil {
@@ -82,6 +82,7 @@ func openPeers(cfg *Config, id *identity, start *startup) (*peers, error) {
 		return nil, errors.Join(err, p.calls.Close(), p.net.Close())
 	}
 	p.mu.self.PeerAddr = cfg.advertised(p.net.Addr().String())
+	p.net.SetAddr(p.mu.self.PeerAddr)
 	p.serve.Go(func() { p.answer(l) })
 	return p, nil
 }
@@ -119,27 +120,6 @@ func (p *peers) pace() *pace.Limiter {
 		return nil
 	}
 	return p.limit
-}
-
-// resolve says where a node is.
-func (p *peers) resolve(node string) (string, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.mu.meta != nil {
-		if m := p.mu.meta.State().Member(node); m != nil {
-			return m.PeerAddr, m.State != meta.MemberGone
-		}
-	}
-	if m := p.inBookLocked(node); m != nil {
-		return m.PeerAddr, true
-	}
-	if f := p.mu.self.Founding; f != nil {
-		if m := f.Member(node); m != nil {
-			return m.PeerAddr, true
-		}
-	}
-	addr, ok := p.mu.found[node]
-	return addr, ok
 }
 
 // admit decides whether to speak with a node. While this node looks for its group, and with one that does, only that is

@@ -120,6 +120,9 @@ func (n *Net) judge(h *hello, peer Peer, names []string) (*Listener, *Refusal) {
 	if r := n.admit(peer); r != nil {
 		return nil, r
 	}
+	if n.cfg.Met != nil && h.from.Addr != "" {
+		n.cfg.Met(h.from.Node, h.from.Addr)
+	}
 	l := n.listener(h.service)
 	if l == nil {
 		return nil, refuse(ReasonService, peer.Identity, "%q is not served here, or not yet", h.service)

@@ -18,8 +18,11 @@ func (n *Net) Dial(ctx context.Context, node, service string) (*Conn, error) {
 	if !ok {
 		return nil, fmt.Errorf("connect to node %s: %w", node, ErrNoAddress)
 	}
-	c, _, err := n.dial(ctx, addr, node, service)
+	c, who, err := n.dial(ctx, addr, node, service)
 	if err != nil {
+		if n.cfg.Missed != nil && who.Node != node {
+			n.cfg.Missed(node, addr)
+		}
 		return nil, fmt.Errorf("connect to node %s at %s for %s: %w", node, addr, service, err)
 	}
 	return c, nil

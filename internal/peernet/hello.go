@@ -9,7 +9,7 @@ import (
 
 // Version is the protocol that this package speaks: hello, answer, and what the services say. It changes when an older
 // node would misunderstand a newer one.
-const Version = 1
+const Version = 2
 
 const (
 	helloMagic  = "WEIRPEER"
@@ -17,7 +17,7 @@ const (
 	// headBytes are magic, version and length of the body; they stay the same in every version, so that a node can tell
 	// any other that it is of another version.
 	headBytes = 8 + 2 + 2
-	// maxBody bounds a hello's and an answer's body: six short texts.
+	// maxBody bounds a hello's and an answer's body: seven short texts.
 	maxBody = 4 << 10
 )
 
@@ -34,6 +34,8 @@ type Identity struct {
 	Group string
 	// GroupName is what the operator calls the group; it stands for the id while there is none (N3).
 	GroupName string
+	// Addr is where other nodes reach it.
+	Addr string
 }
 
 // fits says whether two identities can be of one group (N3).
@@ -82,14 +84,14 @@ func cutText(b []byte) (s string, rest []byte, err error) {
 }
 
 func appendIdentity(b []byte, id Identity) []byte {
-	for _, s := range []string{id.Node, id.Data, id.Group, id.GroupName} {
+	for _, s := range []string{id.Node, id.Data, id.Group, id.GroupName, id.Addr} {
 		b = appendText(b, s)
 	}
 	return b
 }
 
 func cutIdentity(b []byte) (id Identity, rest []byte, err error) {
-	for _, s := range []*string{&id.Node, &id.Data, &id.Group, &id.GroupName} {
+	for _, s := range []*string{&id.Node, &id.Data, &id.Group, &id.GroupName, &id.Addr} {
 		if *s, b, err = cutText(b); err != nil {
 			return id, nil, err
 		}

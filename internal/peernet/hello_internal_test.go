@@ -10,7 +10,7 @@ import (
 // FuzzReadHello reads anything as a hello and as an answer: what is accepted must be what its encoding says, and nothing
 // may be read behind it.
 func FuzzReadHello(f *testing.F) {
-	h := hello{version: Version, from: Identity{"n1", "d", "g", "name"}, target: "n2", service: "raft:meta"}
+	h := hello{version: Version, from: Identity{"n1", "d", "g", "name", "n1:7712"}, target: "n2", service: "raft:meta"}
 	b, err := h.encode()
 	if err != nil {
 		f.Fatal(err)
@@ -22,7 +22,7 @@ func FuzzReadHello(f *testing.F) {
 	}
 	f.Add(b)
 	f.Add([]byte("WEIRPEER\x07\x00\x00\x00"))
-	f.Add([]byte("WEIRANSW\x01\x00\x01\x00\x00"))
+	f.Add([]byte("WEIRANSW\x02\x00\x01\x00\x00"))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		r := bytes.NewReader(append(in[:len(in):len(in)], "rest"...))
 		if h, err := readHello(r); err == nil && h.version == Version {

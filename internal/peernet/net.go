@@ -51,6 +51,13 @@ func (n *Net) Self() Identity {
 	return n.mu.self
 }
 
+// SetAddr says where other nodes reach this one. Hellos from then on have it.
+func (n *Net) SetAddr(addr string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.mu.self.Addr = addr
+}
+
 // SetGroup says what the group's id is, once it is known. Connections that are open stay.
 func (n *Net) SetGroup(id string) {
 	n.mu.Lock()

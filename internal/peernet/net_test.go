@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"sync"
@@ -289,6 +290,54 @@ func TestANodeThatMovesIsFoundAtTheNextDial(t *testing.T) {
 	})
 }
 
+// TestWhereNodesAreIsToldByThoseThatConnect has nodes connect, and be missed where they are not.
+func TestWhereNodesAreIsToldByThoseThatConnect(t *testing.T) {
+	onBoth(t, func(t *testing.T, w *world) {
+		var mu sync.Mutex
+		met, missed := map[string]string{}, map[string]string{}
+		note := func(in map[string]string) func(node, addr string) {
+			return func(node, addr string) {
+				mu.Lock()
+				defer mu.Unlock()
+				in[node] = addr
+			}
+		}
+		a := w.open("n1", func(cfg *peernet.Config) { cfg.Met, cfg.Missed = note(met), note(missed) })
+		b := w.open("n2", nil)
+		echo(t, a, "x")
+		if _, err := b.Dial(ctx(t), "n1", "x"); err != nil { // it does not know its own address yet
+			t.Fatal(err)
+		}
+		b.SetAddr("n2.example:7712")
+		if _, err := b.Dial(ctx(t), "n1", "x"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := a.Dial(ctx(t), "n2", "unserved"); err == nil {
+			t.Error("nobody serves it")
+		}
+		w.where.set("n3", b.Addr().String())
+		if _, err := a.Dial(ctx(t), "n3", "x"); err == nil {
+			t.Error("it is another node")
+		}
+		gone := b.Addr().String()
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+		w.where.set("n4", gone)
+		if _, err := a.Dial(ctx(t), "n4", "x"); err == nil {
+			t.Error("nobody is there")
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if want := map[string]string{"n2": "n2.example:7712"}; !maps.Equal(met, want) {
+			t.Errorf("met %v, want %v", met, want)
+		}
+		if want := map[string]string{"n3": gone, "n4": gone}; !maps.Equal(missed, want) {
+			t.Errorf("missed %v, want %v", missed, want)
+		}
+	})
+}
+
 func TestAConnectionThatNobodyAcceptsIsRefusedAsBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t, net: peernettest.New()}
@@ -354,7 +403,7 @@ func TestSilenceAndNoiseEndAHello(t *testing.T) {
 		w := &world{t: t, net: peernettest.New()}
 		n := w.open("n1", nil)
 		for what, bytes := range map[string]string{
-			"silence": "", "half a head": "WEIRP", "HTTP": "GET / HTTP/1.1\r\nHost: n1\r\n\r\n", "too long": "WEIRPEER\x01\x00\xff\xff", "half a hello": "WEIRPEER\x01\x00\x05\x00abc",
+			"silence": "", "half a head": "WEIRP", "HTTP": "GET / HTTP/1.1\r\nHost: n1\r\n\r\n", "too long": "WEIRPEER\x02\x00\xff\xff", "half a hello": "WEIRPEER\x02\x00\x05\x00abc",
 		} {
 			c, err := w.net.Host("stranger").Dial(ctx(t), n.Addr().String())
 			if err != nil {
@@ -378,11 +427,11 @@ func TestSilenceAndNoiseEndAHello(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		if _, err := io.WriteString(c, "WEIRPEER\x02\x00\x03\x00new"); err != nil {
+		if _, err := io.WriteString(c, "WEIRPEER\x03\x00\x03\x00new"); err != nil {
 			t.Fatal(err)
 		}
 		head := make([]byte, 13)
-		if _, err := io.ReadFull(c, head); err != nil || string(head[:10]) != "WEIRANSW\x01\x00" || peernet.Reason(head[12]) != peernet.ReasonVersion {
+		if _, err := io.ReadFull(c, head); err != nil || string(head[:10]) != "WEIRANSW\x02\x00" || peernet.Reason(head[12]) != peernet.ReasonVersion {
 			t.Errorf("answered %q, %v", head, err)
 		}
 	})

@@ -192,6 +192,18 @@ func (g *Group) Start(numbers ...int) {
 	g.start(nodes...)
 }
 
+// Move says where the group's nodes are to be, in their order: those that do not run are started there, and with all of these as --join.
+func (g *Group) Move(addrs ...string) {
+	g.t.Helper()
+	for i, n := range g.nodes {
+		if n.running() == nil {
+			n.opts.Peer.Addr, n.opts.Peer.Join = addrs[i], addrs
+		} else if n.opts.Peer.Addr != addrs[i] {
+			g.t.Fatalf("move node %s while it runs", n.opts.Peer.ID)
+		}
+	}
+}
+
 // Kill pulls the plug of nodes: what was not synced is lost. They do not run afterwards.
 func (g *Group) Kill(cfg vfs.CrashCloneCfg, numbers ...int) {
 	g.t.Helper()
