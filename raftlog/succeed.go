@@ -47,8 +47,10 @@ func (g *Group) watchLeader() *succeeding {
 
 // run ends with the group.
 func (d *succeeding) run() {
+	o := d.outlook()
 	d.mu.Lock()
 	d.mu.ready = true
+	d.mu.s.starts(o, time.Now())
 	d.mu.Unlock()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -75,8 +77,12 @@ func (d *succeeding) run() {
 		}
 		look.Stop()
 		d.observe()
-		if term, ok := d.agreed(ctx); ok {
-			d.g.cfg.Logger.Info("the leader is lost, and this member stands for election", "log", d.g.cfg.Group, "term", term+1)
+		if o, ok := d.agreed(ctx); ok {
+			why := "the leader is lost"
+			if o.node == "" {
+				why = "there is no leader yet"
+			}
+			d.g.cfg.Logger.Info(why+", and this member stands for election", "log", d.g.cfg.Group, "term", o.term+1)
 			if err := d.w.Stand(ctx); err != nil && ctx.Err() == nil {
 				d.g.cfg.Logger.Debug("stand for election", "log", d.g.cfg.Group, "err", err)
 			}
@@ -162,11 +168,11 @@ func (d *succeeding) header() raft.RPCHeader {
 
 // agreed asks the others whether this member should stand, if it should ask: all that answer must agree, and be a majority with
 // this one.
-func (d *succeeding) agreed(ctx context.Context) (term uint64, ok bool) {
+func (d *succeeding) agreed(ctx context.Context) (o outlook, ok bool) {
 	if !d.lost() || d.g.isClosed() {
-		return 0, false
+		return o, false
 	}
-	o := d.outlook().whole(d.g)
+	o = d.outlook().whole(d.g)
 	stands := func() (yes bool) {
 		now := d.outlook()
 		now.voter = o.voter
@@ -174,11 +180,11 @@ func (d *succeeding) agreed(ctx context.Context) (term uint64, ok bool) {
 		return yes
 	}
 	if !stands() {
-		return 0, false
+		return o, false
 	}
 	req := &raft.RequestPreVoteRequest{RPCHeader: d.header(), Term: o.term + 1, LastLogIndex: o.last.index, LastLogTerm: o.last.term}
 	voters, agree := d.ask(ctx, req, o.node)
-	return o.term, agree > voters/2 && stands()
+	return o, agree > voters/2 && stands()
 }
 
 // ask asks all voting members but a lost one, and returns how many there are, and how many agree, this one included; none when

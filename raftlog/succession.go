@@ -17,13 +17,16 @@ import (
 // spread over the others). It stands with the votes of a majority as sure as they can be, and nobody stands against it. A
 // member that has the leader refuses, so whoever has merely lost its way to the leader changes nothing.
 //
+// A member that starts knows no leader, which is as good as a lost one: of a group that starts as a whole, one stands as soon as a
+// majority is there. Once a member stands by Raft's timer it cannot be made to by this, and consents to any log that is not behind.
+//
 // It is a state machine without clock or I/O; safe are its mistakes too, because what follows is an election of Raft's.
 type succession struct {
 	group, self string
 	silence     time.Duration // how long a leader may say nothing
 	patience    time.Duration // how long a lost leader's succession is decided here; then Raft's timers decide
 
-	lost leadership // the zero value: none
+	lost leadership // the zero value: none; without node, this member has known no leader since it started
 	at   time.Time  // when it was found lost
 }
 
@@ -39,12 +42,20 @@ type outlook struct {
 // position is where a log ends.
 type position struct{ term, index uint64 }
 
+// starts takes in that this member begins.
+func (s *succession) starts(o outlook, now time.Time) {
+	if o.follower && o.node == "" {
+		s.lost, s.at = o.leadership, now
+	}
+}
+
 // observe takes in what is known now.
 func (s *succession) observe(o outlook, now time.Time) {
 	switch {
 	case s.lost != (leadership{}):
 		led := o.node != "" && o.node != s.lost.node
-		if led || o.term > s.lost.term+1 || o.contact.After(s.at) || now.Sub(s.at) >= s.patience {
+		tired := s.lost.node != "" && now.Sub(s.at) >= s.patience // who starts waits for the others as long as it takes
+		if led || o.term > s.lost.term+1 || o.contact.After(s.at) || tired {
 			s.lost = leadership{}
 		}
 	case o.follower && o.node != "" && now.Sub(o.contact) >= s.silence:
@@ -73,7 +84,8 @@ func (s *succession) judge(o outlook, req *raft.RequestPreVoteRequest) *raft.Req
 	theirs := position{req.LastLogTerm, req.LastLogIndex}
 	resp := &raft.RequestPreVoteResponse{Term: max(req.Term, o.term), Granted: o.last.before(theirs)}
 	if theirs == o.last {
-		resp.Granted = !o.voter || s.rank(from) > s.rank(s.self)
+		waits := !o.follower && o.term == s.lost.term // it has asked by Raft's timer, and too few agreed
+		resp.Granted = !o.voter || waits || s.rank(from) > s.rank(s.self)
 	}
 	return resp
 }

@@ -13,6 +13,7 @@ import (
 // TestSuccession runs testdata/succession.txt: what members think of their leader, and what each says to the others.
 //
 //	members leader=NODE term=N (NAME=TERM/INDEX[!] ...)   members of one group with the ends of their logs; ! = does not vote
+//	starts MEMBER ...           members begin
 //	gone MEMBER node=NODE       MEMBER found that nobody listens any more where NODE was
 //	heard MEMBER                MEMBER has heard its leader
 //	learns MEMBER leader=NODE term=N       "-" = no leader is known
@@ -56,6 +57,11 @@ func TestSuccession(t *testing.T) {
 				members[a.Key], names = m, append(names, a.Key)
 			}
 			return ""
+		case "starts":
+			for i := range d.CmdArgs {
+				m := members[arg(i)]
+				m.s.starts(m.o, now)
+			}
 		case "gone":
 			m := members[arg(0)]
 			m.s.gone(m.o, node("node"), now)
