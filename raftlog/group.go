@@ -376,12 +376,25 @@ func (g *Group) drain() bool {
 	}
 	g.mu.Unlock()
 	if g.fwd != nil {
-		// What others carry may never be answered: they need not be there any more.
-		_, _ = within(g.cfg.ElectionTimeout, g.idle, time.After)
+		g.awaitOthers()
 		g.fwd.stop()
 	}
 	_, answered := within(g.cfg.WriteDeadline+2*g.cfg.ElectionTimeout, g.idle, time.After)
 	return answered
+}
+
+// awaitOthers waits a while for the answers to what is pending. What other members carry may never be answered: they need not be
+// there any more. When all of them are gone that a majority needs, as where a whole group stops, nothing is waited for.
+func (g *Group) awaitOthers() {
+	for range withinTicks {
+		if _, idle := within(g.cfg.ElectionTimeout/withinTicks, g.idle, time.After); idle {
+			return
+		}
+		if g.heirs != nil && g.heirs.alone() {
+			g.heirs.resign()
+			return
+		}
+	}
 }
 
 // Close stops the member: it refuses new commands, waits for the answers to those pending, at most a write deadline and

@@ -1,6 +1,7 @@
 package raftlog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -158,8 +159,13 @@ func (g *Group) Transfer(ctx context.Context, to string) (err error) {
 	if err != nil {
 		return err
 	}
-	if g.heirs != nil && !g.heirs.answers(ctx, to) {
-		return errors.New("it does not answer") // so nobody need wait for the transfer's end
+	if g.heirs != nil { // so nobody need wait for the transfer's end
+		if !g.heirs.answers(ctx, to) {
+			return errSilent
+		}
+		watched, unwatch := g.heirs.whileThere(ctx, to)
+		defer unwatch()
+		ctx = watched
 	}
 	barrier, err := g.closeForTransfer()
 	if err != nil {
@@ -168,7 +174,7 @@ func (g *Group) Transfer(ctx context.Context, to string) (err error) {
 	defer g.reopen()
 	// After the barrier, nothing of this member is in flight.
 	if _, _, err := barrier.Wait(ctx); err != nil {
-		return err
+		return cmp.Or(context.Cause(ctx), err)
 	}
 	term := g.Term()
 	if err := g.awaitMatch(ctx, to, term); err != nil {
@@ -192,6 +198,9 @@ func (g *Group) Transfer(ctx context.Context, to string) (err error) {
 	}
 	return nil
 }
+
+// errSilent says why nothing is handed over to a member.
+var errSilent = errors.New("it does not answer")
 
 // successor returns the member that is to lead.
 func (g *Group) successor(to string) (raft.Server, error) {

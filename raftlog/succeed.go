@@ -4,6 +4,7 @@ import (
 	"context"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -145,7 +146,69 @@ func (d *succeeding) answers(ctx context.Context, node string) bool {
 	return !gone && err == nil
 }
 
-// judge answers pre-votes of other members; nil = Raft answers.
+// whileThere returns a context that ends with errSilent when a member is gone, as where all nodes of a group stop at once. It is
+// watched until stop returns.
+func (d *succeeding) whileThere(ctx context.Context, node string) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		for {
+			select {
+			case <-time.After(d.g.cfg.ElectionTimeout / 20):
+			case <-ctx.Done():
+				return
+			}
+			if gone, err := d.w.Gone(ctx, raft.ServerID(node)); gone && err == nil {
+				cancel(errSilent)
+			}
+		}
+	}()
+	return ctx, func() { cancel(nil); <-watched }
+}
+
+// alone says whether so many voting members are gone that the others are no majority.
+func (d *succeeding) alone() bool {
+	conf := d.g.raft.GetConfiguration()
+	if conf.Error() != nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), d.g.cfg.ElectionTimeout/withinTicks)
+	defer cancel()
+	voters := 0
+	var gone atomic.Int32
+	var asked sync.WaitGroup
+	for _, m := range conf.Configuration().Servers {
+		if m.Suffrage != raft.Voter {
+			continue
+		}
+		voters++
+		if string(m.ID) != d.g.cfg.NodeID {
+			asked.Go(func() {
+				if is, err := d.w.Gone(ctx, m.ID); is && err == nil {
+					gone.Add(1)
+				}
+			})
+		}
+	}
+	asked.Wait()
+	return voters-int(gone.Load()) <= voters/2
+}
+
+// resign makes a leader give up, so that Raft answers what it has been given and could not commit. It does so when it stands for
+// election, which nobody is there to decide.
+func (d *succeeding) resign() {
+	if !d.g.IsLeader() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), d.g.cfg.ElectionTimeout/4)
+	defer cancel()
+	if err := d.w.Stand(ctx); err != nil {
+		d.g.cfg.Logger.Debug("give up the lead", "log", d.g.cfg.Group, "err", err)
+	}
+}
+
+// judge answers other members that ask for consent; nil = Raft answers.
 func (d *succeeding) judge(req *raft.RequestPreVoteRequest) (resp *raft.RequestPreVoteResponse) {
 	d.mu.Lock()
 	ready := d.mu.ready
@@ -182,14 +245,15 @@ func (d *succeeding) agreed(ctx context.Context) (o outlook, ok bool) {
 	if !stands() {
 		return o, false
 	}
-	req := &raft.RequestPreVoteRequest{RPCHeader: d.header(), Term: o.term + 1, LastLogIndex: o.last.index, LastLogTerm: o.last.term}
+	req := &transport.ConsentRequest{RequestPreVoteRequest: raft.RequestPreVoteRequest{
+		RPCHeader: d.header(), Term: o.term + 1, LastLogIndex: o.last.index, LastLogTerm: o.last.term}}
 	voters, agree := d.ask(ctx, req, o.node)
 	return o, agree > voters/2 && stands()
 }
 
 // ask asks all voting members but a lost one, and returns how many there are, and how many agree, this one included; none when
 // one refuses.
-func (d *succeeding) ask(ctx context.Context, req *raft.RequestPreVoteRequest, lost string) (voters, agree int) {
+func (d *succeeding) ask(ctx context.Context, req *transport.ConsentRequest, lost string) (voters, agree int) {
 	conf := d.g.raft.GetConfiguration()
 	if conf.Error() != nil {
 		return 0, 0
@@ -209,7 +273,7 @@ func (d *succeeding) ask(ctx context.Context, req *raft.RequestPreVoteRequest, l
 		asked++
 		d.g.loops.Go(func() { // the transport bounds the call, and ends it when the group is closed
 			resp := new(raft.RequestPreVoteResponse)
-			if d.g.trans.RequestPreVote(m.ID, m.Address, req, resp) != nil {
+			if d.w.Ask(m.ID, req, resp) != nil {
 				resp = nil
 			}
 			answers <- resp

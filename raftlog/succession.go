@@ -75,7 +75,7 @@ func (s *succession) stands(o outlook) bool {
 	return s.lost != (leadership{}) && o.follower && o.voter && o.leadership == s.lost
 }
 
-// judge answers another member that asks for a pre-vote; nil = Raft answers.
+// judge answers another member that asks for this one's consent; nil = Raft answers, as to a pre-vote.
 func (s *succession) judge(o outlook, req *raft.RequestPreVoteRequest) *raft.RequestPreVoteResponse {
 	from := string(req.ID)
 	if s.lost == (leadership{}) || req.Term <= s.lost.term || o.term > s.lost.term+1 || o.node != "" && o.node != s.lost.node || from == s.lost.node {

@@ -11,8 +11,13 @@ import (
 
 // T7. A member that is gone is noticed before any timeout. The system closes the connections of a process that ends, and refuses
 // new ones: who sees the first can ask for the second (Gone). A connection that was merely cut is made again, and proves nothing;
-// nor does a host that does not answer. What follows from it is not the transport's business: a Watch learns of it, answers
-// the pre-votes of others in Raft's place where it has something to say, and can make this member stand for election.
+// nor does a host that does not answer. What follows from it is not the transport's business: a Watch learns of it, asks other
+// members for their consent and says what this one thinks of theirs, and can make this member stand for election.
+
+// ConsentRequest asks a member whether the sender should stand for election, as a Watcher can make it do. It is a pre-vote, and
+// answered like one. But it is told apart from those of Raft itself, whose elections are refused by members whose Raft has not missed
+// its leader yet: if these consented before, the candidate's term would be used up in vain.
+type ConsentRequest struct{ raft.RequestPreVoteRequest }
 
 // Watcher is a transport that notices when members are gone (T7).
 type Watcher interface {
@@ -20,6 +25,8 @@ type Watcher interface {
 	Watch(Watch)
 	// Gone asks whether a member is gone: nothing listens for it any more where it was. The error says that this is not known.
 	Gone(ctx context.Context, id raft.ServerID) (bool, error)
+	// Ask asks a member for its consent.
+	Ask(id raft.ServerID, req *ConsentRequest, resp *raft.RequestPreVoteResponse) error
 	// Stand makes this member's Raft stand for election at once, whoever leads. It returns when Raft has been told.
 	Stand(ctx context.Context) error
 }
@@ -28,7 +35,7 @@ type Watcher interface {
 type Watch struct {
 	// Ended is told that a connection which a member had made to this one has ended.
 	Ended func(raft.ServerID)
-	// Judge answers a pre-vote; nil leaves it to Raft.
+	// Judge answers a member that asks for consent; nil leaves it to Raft, as a pre-vote.
 	Judge func(*raft.RequestPreVoteRequest) *raft.RequestPreVoteResponse
 }
 
@@ -44,17 +51,23 @@ func (t *Peers) ended(c *peernet.Conn) {
 	}
 }
 
-// judge returns the answer to a request that is none of Raft's.
-func (t *Peers) judge(req any) (answer any) {
-	r, ok := req.(*raft.RequestPreVoteRequest)
-	w := t.watch.Load()
-	if !ok || w == nil {
-		return nil
+// judge returns the answer to a request that is none of Raft's, or what Raft is to be asked.
+func (t *Peers) judge(req any) (answer, ask any) {
+	r, ok := req.(*ConsentRequest)
+	if !ok {
+		return nil, req
 	}
-	if resp := w.Judge(r); resp != nil {
-		return resp
+	if w := t.watch.Load(); w != nil {
+		if resp := w.Judge(&r.RequestPreVoteRequest); resp != nil {
+			return resp, nil
+		}
 	}
-	return nil
+	return nil, &r.RequestPreVoteRequest
+}
+
+// Ask implements Watcher.
+func (t *Peers) Ask(id raft.ServerID, req *ConsentRequest, resp *raft.RequestPreVoteResponse) error {
+	return t.call(id, req, resp, callTimeout)
 }
 
 // Gone implements Watcher.

@@ -27,6 +27,7 @@ const (
 	kindTimeoutNow kind = 4
 	kindSnapshot   kind = 5
 	kindChunk      kind = 6
+	kindConsent    kind = 7
 
 	kindAnswer  kind = 128 // of what was asked
 	kindFailed  kind = 129 // an error's text instead
@@ -131,6 +132,14 @@ func (c *cutter) header() raft.RPCHeader {
 	return raft.RPCHeader{ProtocolVersion: raft.ProtocolVersion(v), ID: id, Addr: id}
 }
 
+func (p *putter) preVote(k kind, r *raft.RequestPreVoteRequest) {
+	p.u8(uint8(k))
+	p.header(r.RPCHeader)
+	p.u64(r.Term)
+	p.u64(r.LastLogIndex)
+	p.u64(r.LastLogTerm)
+}
+
 // appendRequest encodes a request into b, but for the bytes of large entries, which gather has to put where it says.
 func appendRequest(b []byte, req any) (_ []byte, large []largePart, _ error) {
 	p := putter(b)
@@ -168,11 +177,9 @@ func appendRequest(b []byte, req any) (_ []byte, large []largePart, _ error) {
 		p.u64(r.LastLogTerm)
 		p.bools(r.LeadershipTransfer)
 	case *raft.RequestPreVoteRequest:
-		p.u8(uint8(kindPreVote))
-		p.header(r.RPCHeader)
-		p.u64(r.Term)
-		p.u64(r.LastLogIndex)
-		p.u64(r.LastLogTerm)
+		p.preVote(kindPreVote, r)
+	case *ConsentRequest:
+		p.preVote(kindConsent, &r.RequestPreVoteRequest)
 	case *raft.TimeoutNowRequest:
 		p.u8(uint8(kindTimeoutNow))
 		p.header(r.RPCHeader)
@@ -219,8 +226,12 @@ func decodeRequest(k kind, b []byte) (any, error) {
 		r := &raft.RequestVoteRequest{RPCHeader: h, Term: c.u64(), LastLogIndex: c.u64(), LastLogTerm: c.u64()}
 		r.LeadershipTransfer = c.bool(c.u8(), 0)
 		return r, c.end()
-	case kindPreVote:
-		return &raft.RequestPreVoteRequest{RPCHeader: h, Term: c.u64(), LastLogIndex: c.u64(), LastLogTerm: c.u64()}, c.end()
+	case kindPreVote, kindConsent:
+		r := raft.RequestPreVoteRequest{RPCHeader: h, Term: c.u64(), LastLogIndex: c.u64(), LastLogTerm: c.u64()}
+		if k == kindConsent {
+			return &ConsentRequest{r}, c.end()
+		}
+		return &r, c.end()
 	case kindTimeoutNow:
 		return &raft.TimeoutNowRequest{RPCHeader: h}, c.end()
 	case kindSnapshot:

@@ -24,6 +24,7 @@ func requests() []any {
 		}},
 		&raft.RequestVoteRequest{RPCHeader: testHeader, Term: 3, LastLogIndex: 4, LastLogTerm: 2, LeadershipTransfer: true},
 		&raft.RequestPreVoteRequest{RPCHeader: testHeader, Term: 3, LastLogIndex: 4, LastLogTerm: 2},
+		&ConsentRequest{raft.RequestPreVoteRequest{RPCHeader: testHeader, Term: 3, LastLogIndex: 4, LastLogTerm: 2}},
 		&raft.TimeoutNowRequest{RPCHeader: testHeader},
 		&raft.InstallSnapshotRequest{RPCHeader: testHeader, Leader: []byte("n1"), SnapshotVersion: 1, Term: 3, LastLogIndex: 4, LastLogTerm: 2,
 			Configuration: []byte("conf"), ConfigurationIndex: 1, Size: 1 << 33},

@@ -65,12 +65,13 @@ func (s *server) answer() error {
 	if err := s.checkSender(req); err != nil {
 		return err
 	}
-	rpc := raft.RPC{Command: req}
+	answer, ask := s.t.judge(req)
+	rpc := raft.RPC{Command: ask}
 	if k == kindSnapshot {
 		rpc.Reader = &chunkReader{s: s}
 	}
-	resp := raft.RPCResponse{Response: s.t.judge(req)}
-	if resp.Response == nil {
+	resp := raft.RPCResponse{Response: answer}
+	if answer == nil {
 		if resp, err = s.hand(rpc); err != nil {
 			return err
 		}
