@@ -36,7 +36,8 @@ func (g *Group) watchLeader() *succeeding {
 		return nil
 	}
 	d := &succeeding{g: g, w: w, ended: make(chan string, endedRoom)}
-	d.mu.s = succession{group: g.cfg.Group, self: g.cfg.NodeID, silence: g.cfg.ElectionTimeout, patience: g.cfg.ElectionTimeout}
+	d.mu.s = succession{group: g.cfg.Group, self: g.cfg.NodeID, silence: g.cfg.ElectionTimeout, patience: g.cfg.ElectionTimeout,
+		courtesy: g.cfg.ElectionTimeout / 20}
 	w.Watch(transport.Watch{Ended: func(id raft.ServerID) {
 		select {
 		case d.ended <- string(id):
@@ -217,7 +218,7 @@ func (d *succeeding) judge(req *raft.RequestPreVoteRequest) (resp *raft.RequestP
 		return nil
 	}
 	o := d.outlook().whole(d.g)
-	d.step(func(s *succession) { resp = s.judge(o, req) })
+	d.step(func(s *succession) { resp = s.judge(o, req, time.Now()) })
 	if resp != nil {
 		resp.RPCHeader = d.header()
 	}
@@ -239,7 +240,7 @@ func (d *succeeding) agreed(ctx context.Context) (o outlook, ok bool) {
 	stands := func() (yes bool) {
 		now := d.outlook()
 		now.voter = o.voter
-		d.step(func(s *succession) { yes = s.stands(now) })
+		d.step(func(s *succession) { yes = s.stands(now, time.Now()) })
 		return yes
 	}
 	if !stands() {

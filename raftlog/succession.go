@@ -14,7 +14,8 @@ import (
 //
 // It then asks the others, as in a pre-vote of Raft's. Of those that have lost the leader too, one alone has the consent of all:
 // the one whose log is furthest, and of equal ones that which their names and the group's choose (so that the leads of a node are
-// spread over the others). It stands with the votes of a majority as sure as they can be, and nobody stands against it. A
+// spread over the others). It stands with the votes of a majority as sure as they can be, and nobody stands against it: logs may still grow
+// while members ask each other, from what the leader sent last, so one that has consented waits for a moment before it would stand itself. A
 // member that has the leader refuses, so whoever has merely lost its way to the leader changes nothing.
 //
 // A member that starts knows no leader, which is as good as a lost one: of a group that starts as a whole, one stands as soon as a
@@ -26,8 +27,11 @@ type succession struct {
 	silence     time.Duration // how long a leader may say nothing
 	patience    time.Duration // how long a lost leader's succession is decided here; then Raft's timers decide
 
+	courtesy    time.Duration // how long it leaves the field to one that it has consented to
+
 	lost leadership // the zero value: none; without node, this member has known no leader since it started
 	at   time.Time  // when it was found lost
+	gave time.Time  // when this member consented last
 }
 
 // outlook is what a member knows at a moment.
@@ -71,12 +75,12 @@ func (s *succession) gone(o outlook, node string, now time.Time) {
 }
 
 // stands says whether this member should ask the others for their consent, or stand when it has it.
-func (s *succession) stands(o outlook) bool {
-	return s.lost != (leadership{}) && o.follower && o.voter && o.leadership == s.lost
+func (s *succession) stands(o outlook, now time.Time) bool {
+	return s.lost != (leadership{}) && o.follower && o.voter && o.leadership == s.lost && now.Sub(s.gave) >= s.courtesy
 }
 
 // judge answers another member that asks for this one's consent; nil = Raft answers, as to a pre-vote.
-func (s *succession) judge(o outlook, req *raft.RequestPreVoteRequest) *raft.RequestPreVoteResponse {
+func (s *succession) judge(o outlook, req *raft.RequestPreVoteRequest, now time.Time) *raft.RequestPreVoteResponse {
 	from := string(req.ID)
 	if s.lost == (leadership{}) || req.Term <= s.lost.term || o.term > s.lost.term+1 || o.node != "" && o.node != s.lost.node || from == s.lost.node {
 		return nil
@@ -86,6 +90,9 @@ func (s *succession) judge(o outlook, req *raft.RequestPreVoteRequest) *raft.Req
 	if theirs == o.last {
 		waits := !o.follower && o.term == s.lost.term // it has asked by Raft's timer, and too few agreed
 		resp.Granted = !o.voter || waits || s.rank(from) > s.rank(s.self)
+	}
+	if resp.Granted {
+		s.gave = now
 	}
 	return resp
 }

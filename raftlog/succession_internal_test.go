@@ -17,6 +17,7 @@ import (
 //	gone MEMBER node=NODE       MEMBER found that nobody listens any more where NODE was
 //	heard MEMBER                MEMBER has heard its leader
 //	learns MEMBER leader=NODE term=N       "-" = no leader is known
+//	grows MEMBER log=TERM/INDEX            it takes what the leader sent before
 //	wait D                      time passes
 //	ask MEMBER                  what MEMBER would do, and what the others say to its pre-vote
 func TestSuccession(t *testing.T) {
@@ -47,7 +48,7 @@ func TestSuccession(t *testing.T) {
 		case "members":
 			members, names = map[string]*member{}, nil
 			for _, a := range d.CmdArgs[2:] {
-				m := &member{s: succession{group: "g", self: a.Key, silence: 2 * time.Second, patience: 2 * time.Second}}
+				m := &member{s: succession{group: "g", self: a.Key, silence: 2 * time.Second, patience: 2 * time.Second, courtesy: 100 * time.Millisecond}}
 				m.o = outlook{leadership: leadership{node("leader"), term()}, follower: true, contact: now}
 				end, nonvoter := strings.CutSuffix(a.Vals[0], "!")
 				m.o.voter = !nonvoter
@@ -71,6 +72,12 @@ func TestSuccession(t *testing.T) {
 			m := members[arg(0)]
 			m.o.leadership = leadership{node("leader"), term()}
 			m.o.follower = m.o.node != ""
+		case "grows":
+			var end string
+			d.ScanArgs(t, "log", &end)
+			if _, err := fmt.Sscanf(end, "%d/%d", &members[arg(0)].o.last.term, &members[arg(0)].o.last.index); err != nil {
+				return err.Error()
+			}
 		case "wait":
 			by, err := time.ParseDuration(arg(0))
 			if err != nil {
@@ -80,7 +87,7 @@ func TestSuccession(t *testing.T) {
 		case "ask":
 			m := members[arg(0)]
 			var b strings.Builder
-			fmt.Fprintf(&b, "stands: %v\n", m.s.stands(m.o))
+			fmt.Fprintf(&b, "stands: %v\n", m.s.stands(m.o, now))
 			req := &raft.RequestPreVoteRequest{RPCHeader: raft.RPCHeader{ID: []byte(arg(0))}, Term: m.o.term + 1,
 				LastLogTerm: m.o.last.term, LastLogIndex: m.o.last.index}
 			for _, name := range names {
@@ -88,7 +95,7 @@ func TestSuccession(t *testing.T) {
 					continue
 				}
 				other := members[name]
-				switch resp := other.s.judge(other.o, req); {
+				switch resp := other.s.judge(other.o, req, now); {
 				case resp == nil:
 					fmt.Fprintf(&b, "%s: asks Raft\n", name)
 				case resp.Granted:
