@@ -6,7 +6,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/weirdb/weir/node"
 	"github.com/weirdb/weir/node/nodetest"
 )
 
@@ -59,5 +61,19 @@ func TestANodeThatIsStoppedHandsItsLeadsOver(t *testing.T) {
 	}
 	if n := log.count("a lead is not handed over"); n > 0 {
 		t.Errorf("a lead was not handed over %d times", n)
+	}
+}
+
+// TestNodesThatStopTogetherAreGivenNoLeads stops all nodes at once: each would have the others take its leads.
+func TestNodesThatStopTogetherAreGivenNoLeads(t *testing.T) {
+	log := &records{}
+	const shards = 6
+	g := nodetest.OpenGroup(t, 3, nodetest.Options{Shards: shards, Logger: slog.New(log), Tuning: node.Tuning{GiveLeads: 2 * time.Second}})
+	g.Node(1).Deploy("wc", groupSQL)
+	g.Close()
+	n := log.count("move the lead of a shard")
+
+	if n > 2*shards { // a node that is not known to stop may be tried
+		t.Errorf("%d leads were given in vain", n)
 	}
 }

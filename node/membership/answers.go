@@ -2,6 +2,8 @@ package membership
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"sync"
 
@@ -125,8 +127,8 @@ func (m *Membership) GiveLeads(ctx context.Context) error {
 	}
 	for {
 		err := m.askToTakeLeads(ctx)
-		if err == nil {
-			return nil
+		if err == nil || errors.Is(err, errNobody) {
+			return err
 		}
 		// Another node is about to lead the meta log, or leads are being moved already.
 		if leads, _ := m.leaders(); !slices.Contains(leads, self) {
@@ -146,6 +148,9 @@ func (m *Membership) askToTakeLeads(ctx context.Context) error {
 	c, err := m.cfg.Ask(leader)
 	if err == nil {
 		_, err = c.TakeLeads(ctx, &peerv1.TakeLeadsRequest{Node: m.cfg.Self.Node})
+	}
+	if status.Code(err) == codes.FailedPrecondition {
+		return fmt.Errorf("%w, says node %s", errNobody, leader)
 	}
 	return err
 }
@@ -184,8 +189,11 @@ func (s *server) TransferLead(ctx context.Context, req *peerv1.TransferLeadReque
 
 // TakeLeads implements peerv1.NodeServiceServer.
 func (s *server) TakeLeads(ctx context.Context, req *peerv1.TakeLeadsRequest) (*peerv1.TakeLeadsResponse, error) {
-	if err := s.m.takeLeads(ctx, req.Node); err != nil {
+	switch err := s.m.takeLeads(ctx, req.Node); {
+	case errors.Is(err, errNobody):
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
+	case err != nil:
+		return nil, status.Error(codes.Unavailable, err.Error())
 	}
 	return &peerv1.TakeLeadsResponse{}, nil
 }

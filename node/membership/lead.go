@@ -2,6 +2,7 @@ package membership
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -199,6 +200,7 @@ func (m *Membership) spread(ctx context.Context, nodes []Node) {
 	leaders, since := m.leaders()
 	m.mu.Lock()
 	waits := m.mu.waits
+	nodes = m.mu.shunned.among(nodes, time.Now())
 	m.mu.Unlock()
 	st := m.cfg.Meta.State()
 	voters, settled := m.voters(&st.Placement)
@@ -229,7 +231,16 @@ func (m *Membership) survey() (nodes []Node, leaders []string, voters [][]string
 	}
 	leaders, _ = m.leaders()
 	voters, _ = m.voters(&m.cfg.Meta.State().Placement)
-	return nodes, leaders, voters, nil
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.mu.shunned.among(nodes, time.Now()), leaders, voters, nil
+}
+
+// shun has a node get no leads for a while.
+func (m *Membership) shun(node string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.mu.shunned.shun(node, time.Now())
 }
 
 // rebalance spreads the leads now.
@@ -245,21 +256,26 @@ func (m *Membership) rebalance(ctx context.Context) ([]Move, error) {
 	return moves, nil
 }
 
-// takeLeads moves the leads of shards away from a node that is about to stop.
+// errNobody says that no node can take the leads of one that is about to stop.
+var errNobody = errors.New("no other node can take its leads")
+
+// takeLeads moves the leads of shards away from a node that is about to stop, and which gets none from here on. errNobody in the error
+// says that there is nobody to move one to.
 func (m *Membership) takeLeads(ctx context.Context, node string) error {
+	m.shun(node)
 	nodes, leaders, voters, err := m.survey()
 	if err != nil {
 		return err
 	}
 	for i := range nodes {
-		if nodes[i].ID == node {
-			nodes[i].Fit = Drained
+		if nodes[i].ID == node { // it can be asked
+			nodes[i].Fit, nodes[i].Away = Drained, false
 		}
 	}
 	moves := slices.DeleteFunc(Leads(nodes, voters, leaders, false), func(v Move) bool { return v.From != node })
 	for shard, leader := range leaders {
 		if leader == node && !slices.ContainsFunc(moves, func(v Move) bool { return v.Shard == shard }) {
-			return dataflow.Errorf(dataflow.ReasonNodeConflict, "no node can take the lead of shard %d from node %s", shard, node)
+			return fmt.Errorf("shard %d of node %s: %w", shard, node, errNobody)
 		}
 	}
 	return m.move(ctx, moves, true)
@@ -313,6 +329,7 @@ func (m *Membership) move(ctx context.Context, moves []Move, must bool) (err err
 				err = m.arrived(ctx, v)
 			}
 			if err != nil {
+				m.shun(v.To)
 				m.cfg.Logger.Warn("move the lead of a shard", "shard", v.Shard, "from", v.From, "to", v.To, "error", err)
 				return err
 			}

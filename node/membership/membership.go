@@ -99,6 +99,7 @@ type Membership struct {
 		leaders  []string  // of the shards, when last looked at
 		since    time.Time // when they last changed
 		waits    moveWaits // after moves that have failed
+		shunned  shunned
 		presence *presence // nil while this node does not lead the meta log
 	}
 }
@@ -109,7 +110,9 @@ func New(cfg Config) *Membership {
 		cfg.RepairAfter = DefaultRepairAfter
 	}
 	v := Verifier{Node: cfg.Self.Node, Meta: cfg.Meta, Digest: cfg.Digest, Ask: cfg.Ask, Condemn: cfg.Condemn}
-	return &Membership{cfg: cfg, verifier: v, moving: make(chan struct{}, 1)}
+	m := &Membership{cfg: cfg, verifier: v, moving: make(chan struct{}, 1)}
+	m.mu.shunned = make(shunned)
+	return m
 }
 
 // Run keeps the logs' members in agreement with the group's until ctx ends.

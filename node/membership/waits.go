@@ -1,6 +1,30 @@
 package membership
 
-import "time"
+import (
+	"slices"
+	"time"
+)
+
+// shunFor is how long a node gets no leads that was to take one and did not, or that is about to stop. Why not shorter: a node is only
+// known to be away after some seconds. Why not longer: it may be back.
+const shunFor = 5 * time.Second
+
+// shunned holds until when nodes get no leads.
+type shunned map[string]time.Time
+
+// shun notes at a time that a node is to get no leads for a while.
+func (s shunned) shun(node string, now time.Time) { s[node] = now.Add(shunFor) }
+
+// among returns nodes as they are at a time, with those as away that are to get no leads.
+func (s shunned) among(nodes []Node, now time.Time) []Node {
+	nodes = slices.Clone(nodes)
+	for i := range nodes {
+		if until, ok := s[nodes[i].ID]; ok {
+			nodes[i].Away = nodes[i].Away || now.Before(until)
+		}
+	}
+	return nodes
+}
 
 // moveWaits is until when leads stay because a move has failed: those that must move, and those that only might. The second do not hold up
 // the first: who leaves or is drained would keep its leads for as long.

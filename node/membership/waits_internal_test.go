@@ -42,3 +42,22 @@ func TestSourcesAreNotHeldForAMoveThatHasFailed(t *testing.T) {
 		t.Error("not held though the last move has succeeded")
 	}
 }
+
+func TestANodeThatDidNotTakeALeadGetsNoneForAWhile(t *testing.T) {
+	now := time.Unix(1000, 0)
+	s := make(shunned)
+	s.shun("n2", now)
+	nodes := []Node{{ID: "n1", Fit: Well}, {ID: "n2", Fit: Well}, {ID: "n3", Fit: Well, Away: true}}
+	voters, leaders := [][]string{{"n1", "n2"}, {"n2", "n3"}}, []string{"n1", "n2"}
+	if got := s.among(nodes, now.Add(shunFor-1)); got[0].Away || !got[1].Away || !got[2].Away {
+		t.Errorf("before: %+v", got)
+	}
+	// It keeps what it leads: nobody may be able to ask it.
+	drained := s.among([]Node{{ID: "n1", Fit: Drained}, nodes[1], nodes[2]}, now)
+	if moves := Leads(drained, voters, leaders, false); len(moves) > 0 {
+		t.Errorf("moves %v", moves)
+	}
+	if got := s.among(nodes, now.Add(shunFor)); got[1].Away || nodes[1].Away {
+		t.Errorf("after: %+v, and what was asked about is %+v", got, nodes)
+	}
+}
