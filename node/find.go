@@ -56,7 +56,7 @@ func (p *peers) ask(ctx context.Context, addr string) (*founding.Report, error) 
 	if who.Node == p.cfg.NodeID && who.Data == p.net.Self().Data {
 		return nil, nil
 	}
-	p.sight(who.Node, addr)
+	p.sight(who, addr)
 	c, err := p.net.Dial(ctx, who.Node, serviceFounding)
 	if err != nil {
 		return nil, err
@@ -72,6 +72,9 @@ func (p *peers) ask(ctx context.Context, addr string) (*founding.Report, error) 
 	var r founding.Report
 	if err := json.NewDecoder(bytes.NewReader(b)).Decode(&r); err != nil {
 		return nil, fmt.Errorf("ask node %s for its group: %w", who.Node, err)
+	}
+	for _, m := range r.In { // where it may have met them since this node ran last
+		p.hear(peernet.Identity{Node: m.Node, Data: m.Data, Group: r.Group}, m.PeerAddr)
 	}
 	return &r, nil
 }

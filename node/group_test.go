@@ -102,3 +102,16 @@ func TestAGroupMeetsWhereverItsNodesAreStartedAgain(t *testing.T) {
 		})
 	}
 }
+
+// TestANodeAtANewAddressFindsAllFromOne starts a node elsewhere after the others have moved: of these it knows one, whichever leads.
+func TestANodeAtANewAddressFindsAllFromOne(t *testing.T) {
+	for _, known := range []int{1, 3} {
+		g := nodetest.OpenGroup(t, 3, nodetest.Options{Shards: 2})
+		addrs := []string{"n1:7722", "n2:7722", "n3:7722"}
+		g.Stop(1, 2, 3)
+		g.Move(addrs...)
+		g.Start(1, 3)
+		g.KnowOnly(2, addrs[known-1])
+		g.Start(2)
+	}
+}

@@ -61,7 +61,7 @@ func openPeers(cfg *Config, id *identity, start *startup) (*peers, error) {
 	var err error
 	p.net, err = peernet.Open(peernet.Config{
 		Self:    peernet.Identity{Node: cfg.NodeID, Data: id.Data, Group: id.Group, GroupName: peerGroupName},
-		Network: mapped(cfg.PeerNetwork, cfg.Tuning.PeerMap), Resolve: p.resolve, Met: p.sight, Missed: p.missed, Admit: p.admit, Stranger: p.stranger,
+		Network: mapped(cfg.PeerNetwork, cfg.Tuning.PeerMap), Resolve: p.resolve, Met: p.met, Missed: p.missed, Admit: p.admit, Stranger: p.stranger,
 		ServerTLS: cfg.PeerServerTLS, ClientTLS: cfg.PeerClientTLS, Logger: cfg.Logger,
 	})
 	if err != nil {
@@ -216,7 +216,7 @@ func (p *peers) report() founding.Report {
 		for _, m := range st.Members {
 			switch {
 			case m.In():
-				r.In = append(r.In, founding.Member{Node: m.ID, Data: m.DataID})
+				r.In = append(r.In, founding.Member{Node: m.ID, Data: m.DataID, PeerAddr: m.PeerAddr})
 			case m.State == meta.MemberGone:
 				r.Left = append(r.Left, founding.Member{Node: m.ID, Data: m.DataID})
 			}

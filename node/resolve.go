@@ -1,6 +1,9 @@
 package node
 
-import "github.com/weirdb/weir/raftlog/meta"
+import (
+	"github.com/weirdb/weir/internal/peernet"
+	"github.com/weirdb/weir/raftlog/meta"
+)
 
 // A node finds another one by its name: where the group's own records say that it is, or where it has just answered.
 //
@@ -15,17 +18,35 @@ type sighting struct {
 	recorded string // where the node was then by the group's records; "" = they did not know it
 }
 
-// sight notes where a node is said to be. Whether it is the one that is meant shows when it is dialled there.
-func (p *peers) sight(node, addr string) {
+// sight notes where a node is said to be, but not another one of that name. Whether it is the one that is meant shows when it is dialled
+// there.
+func (p *peers) sight(who peernet.Identity, addr string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	recorded, _ := p.recordedLocked(node)
-	if addr == recorded {
-		delete(p.mu.seen, node)
+	recorded, data, _ := p.recordedLocked(who.Node)
+	if data != "" && who.Data != data {
 		return
 	}
-	p.mu.seen[node] = sighting{addr, recorded}
+	if addr == recorded {
+		delete(p.mu.seen, who.Node)
+		return
+	}
+	p.mu.seen[who.Node] = sighting{addr, recorded}
 }
+
+// hear notes where a node is by the records of another one, unless it was met itself.
+func (p *peers) hear(who peernet.Identity, addr string) {
+	p.mu.Lock()
+	_, met := p.mu.seen[who.Node]
+	recorded, _, _ := p.recordedLocked(who.Node)
+	p.mu.Unlock()
+	if !met && addr != "" && addr != recorded && who.Node != p.cfg.NodeID {
+		p.sight(who, addr)
+	}
+}
+
+// met notes where a node is that has connected to this one. It is peernet.Config.Met.
+func (p *peers) met(who peernet.Peer) { p.sight(who.Identity, who.Addr) }
 
 // missed forgets a sighting: the node was not met there. It is peernet.Config.Missed.
 func (p *peers) missed(node, addr string) {
@@ -40,31 +61,34 @@ func (p *peers) missed(node, addr string) {
 func (p *peers) resolve(node string) (string, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	recorded, gone := p.recordedLocked(node)
+	recorded, _, gone := p.recordedLocked(node)
 	if gone {
 		return "", false
 	}
-	if s, ok := p.mu.seen[node]; ok && s.recorded == recorded {
-		return s.addr, true
+	if s, ok := p.mu.seen[node]; ok {
+		if s.recorded == recorded {
+			return s.addr, true
+		}
+		delete(p.mu.seen, node)
 	}
 	return recorded, recorded != ""
 }
 
-// recordedLocked says where a node is by the newest record of the group: the meta log, the book that the node keeps, or the
-// agreement of the founders. p.mu is held.
-func (p *peers) recordedLocked(node string) (addr string, gone bool) {
+// recordedLocked says where a node is, and with which data directory, by the newest record of the group: the meta log, the book that the
+// node keeps, or the agreement of the founders. p.mu is held.
+func (p *peers) recordedLocked(node string) (addr, data string, gone bool) {
 	if p.mu.meta != nil {
 		if m := p.mu.meta.State().Member(node); m != nil {
-			return m.PeerAddr, m.State == meta.MemberGone
+			return m.PeerAddr, m.DataID, m.State == meta.MemberGone
 		}
 	}
 	if m := p.inBookLocked(node); m != nil {
-		return m.PeerAddr, false
+		return m.PeerAddr, m.Data, false
 	}
 	if f := p.mu.self.Founding; f != nil {
 		if m := f.Member(node); m != nil {
-			return m.PeerAddr, false
+			return m.PeerAddr, m.Data, false
 		}
 	}
-	return "", false
+	return "", "", false
 }

@@ -27,7 +27,7 @@ type succession struct {
 	silence     time.Duration // how long a leader may say nothing
 	patience    time.Duration // how long a lost leader's succession is decided here; then Raft's timers decide
 
-	courtesy    time.Duration // how long it leaves the field to one that it has consented to
+	courtesy time.Duration // how long it leaves the field to one that it has consented to
 
 	lost leadership // the zero value: none; without node, this member has known no leader since it started
 	at   time.Time  // when it was found lost

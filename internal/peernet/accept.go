@@ -121,7 +121,7 @@ func (n *Net) judge(h *hello, peer Peer, names []string) (*Listener, *Refusal) {
 		return nil, r
 	}
 	if n.cfg.Met != nil && h.from.Addr != "" {
-		n.cfg.Met(h.from.Node, h.from.Addr)
+		n.cfg.Met(peer)
 	}
 	l := n.listener(h.service)
 	if l == nil {

@@ -40,10 +40,10 @@ type Config struct {
 	Network Network
 	// Resolve says where nodes are.
 	Resolve Resolver
-	// Met, if set, is told where a node of this group is that has connected to this one and was admitted, as it says itself.
-	Met func(node, addr string)
-	// Missed, if set, is told where a node was dialled in vain: nobody answered there, or somebody else. A node that is there and
-	// refuses, as while it does not serve something yet, is not missed.
+	// Met, if set, is told of a node that has connected to this one and was admitted. Its Addr says where it is.
+	Met func(Peer)
+	// Missed, if set, is told where a node was dialled in vain: nobody answered there, or somebody that is not wanted. Who is there
+	// and refuses, as while it does not serve something yet, is not missed.
 	Missed func(node, addr string)
 	// Admit decides whether to speak with a node of this group (N2): nil, or a *Refusal with ReasonUnknownNode or
 	// ReasonData, made by Deny. It is asked on both sides, for many connections at the same time. Default: everybody.

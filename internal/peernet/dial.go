@@ -20,7 +20,7 @@ func (n *Net) Dial(ctx context.Context, node, service string) (*Conn, error) {
 	}
 	c, who, err := n.dial(ctx, addr, node, service)
 	if err != nil {
-		if n.cfg.Missed != nil && who.Node != node {
+		if r := new(Refusal); n.cfg.Missed != nil && (who.Node != node || errors.As(err, &r) && !r.Theirs) {
 			n.cfg.Missed(node, addr)
 		}
 		return nil, fmt.Errorf("connect to node %s at %s for %s: %w", node, addr, service, err)

@@ -302,7 +302,9 @@ func TestWhereNodesAreIsToldByThoseThatConnect(t *testing.T) {
 				in[node] = addr
 			}
 		}
-		a := w.open("n1", func(cfg *peernet.Config) { cfg.Met, cfg.Missed = note(met), note(missed) })
+		a := w.open("n1", func(cfg *peernet.Config) {
+			cfg.Met, cfg.Missed = func(p peernet.Peer) { note(met)(p.Node, p.Addr) }, note(missed)
+		})
 		b := w.open("n2", nil)
 		echo(t, a, "x")
 		if _, err := b.Dial(ctx(t), "n1", "x"); err != nil { // it does not know its own address yet

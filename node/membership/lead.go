@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/weirdb/weir/dataflow"
 	peerv1 "github.com/weirdb/weir/proto/weir/peer/v1"
@@ -325,11 +327,13 @@ func (m *Membership) move(ctx context.Context, moves []Move, must bool) (err err
 	for _, v := range moves {
 		g.Go(func() error {
 			err := m.transfer(ctx, v)
+			if s := status.Code(err); err != nil && (v.From == m.cfg.Self.Node || s == codes.FailedPrecondition) {
+				m.shun(v.To) // the one that leads was asked, and could not give it
+			}
 			if err == nil {
 				err = m.arrived(ctx, v)
 			}
 			if err != nil {
-				m.shun(v.To)
 				m.cfg.Logger.Warn("move the lead of a shard", "shard", v.Shard, "from", v.From, "to", v.To, "error", err)
 				return err
 			}

@@ -204,6 +204,9 @@ func (g *Group) Move(addrs ...string) {
 	}
 }
 
+// KnowOnly leaves one address of --join to a node that does not run.
+func (g *Group) KnowOnly(i int, addr string) { g.Node(i).opts.Peer.Join = []string{addr} }
+
 // Kill pulls the plug of nodes: what was not synced is lost. They do not run afterwards.
 func (g *Group) Kill(cfg vfs.CrashCloneCfg, numbers ...int) {
 	g.t.Helper()
