@@ -74,7 +74,7 @@ func (p *peers) ask(ctx context.Context, addr string) (*founding.Report, error) 
 		return nil, fmt.Errorf("ask node %s for its group: %w", who.Node, err)
 	}
 	for _, m := range r.In { // where it may have met them since this node ran last
-		p.hear(peernet.Identity{Node: m.Node, Data: m.Data, Group: r.Group}, m.PeerAddr)
+		p.hear(m)
 	}
 	return &r, nil
 }

@@ -46,10 +46,10 @@ type peers struct {
 
 	mu struct {
 		sync.Mutex
-		seen map[string]sighting
-		self founding.Report   // what this node says to those that look for their group
-		meta *meta.Log         // nil until it is open
-		book []founding.Member // who was in the group when this node ran last
+		seen map[string]sighting // of other nodes, by name
+		self founding.Report     // what this node says to those that look for their group
+		meta *meta.Log           // nil until it is open
+		book []founding.Member   // who was in the group when this node ran last
 	}
 }
 
@@ -130,24 +130,10 @@ func (p *peers) admit(who peernet.Peer) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	want := ""
-	if p.mu.meta != nil {
-		if m := p.mu.meta.State().Member(who.Node); m != nil {
-			if m.State == meta.MemberGone {
-				return peernet.Deny(peernet.ReasonUnknownNode, who, "it has left the group")
-			}
-			want = m.DataID
-		}
-	}
-	if m := p.inBookLocked(who.Node); want == "" && m != nil {
-		want = m.Data
-	}
-	if f := p.mu.self.Founding; want == "" && f != nil {
-		if m := f.Member(who.Node); m != nil {
-			want = m.Data
-		}
-	}
+	_, want, gone := p.recordedLocked(who.Node)
 	switch {
+	case gone:
+		return peernet.Deny(peernet.ReasonUnknownNode, who, "it has left the group")
 	case want == "" && p.mu.self.Founding != nil && len(p.mu.self.Founding.Members) == 0:
 		return nil // this node is being taken into the group, and learns from its members who they are
 	case want == "":

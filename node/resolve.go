@@ -2,6 +2,7 @@ package node
 
 import (
 	"github.com/weirdb/weir/internal/peernet"
+	"github.com/weirdb/weir/node/founding"
 	"github.com/weirdb/weir/raftlog/meta"
 )
 
@@ -11,6 +12,8 @@ import (
 // records of the others say, and they can only meet at the addresses of --join; and one that is started at a new address is not sent
 // the log in which to write it down unless the others know where. So a sighting wins over what was recorded when it
 // was made, until the record changes, which is newer then, or the node is not met there any more.
+//
+// The directory's id tells nodes of one name apart. A copy of a directory that runs beside the original is not told apart.
 
 // sighting is where a node has answered when it was asked for its name, or said that it is.
 type sighting struct {
@@ -35,13 +38,13 @@ func (p *peers) sight(who peernet.Identity, addr string) {
 }
 
 // hear notes where a node is by the records of another one, unless it was met itself.
-func (p *peers) hear(who peernet.Identity, addr string) {
+func (p *peers) hear(m founding.Member) {
 	p.mu.Lock()
-	_, met := p.mu.seen[who.Node]
-	recorded, _, _ := p.recordedLocked(who.Node)
+	_, met := p.mu.seen[m.Node]
+	recorded, _, _ := p.recordedLocked(m.Node)
 	p.mu.Unlock()
-	if !met && addr != "" && addr != recorded && who.Node != p.cfg.NodeID {
-		p.sight(who, addr)
+	if !met && m.PeerAddr != recorded && m.Node != p.cfg.NodeID {
+		p.sight(peernet.Identity{Node: m.Node, Data: m.Data}, m.PeerAddr)
 	}
 }
 

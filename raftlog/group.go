@@ -398,7 +398,7 @@ func (g *Group) awaitOthers() {
 }
 
 // Close stops the member: it refuses new commands, waits for the answers to those pending, at most a write deadline and
-// two election timeouts, then for the FSM, the loops and the writes under way. The error is nil when all ended, whether
+// four election timeouts, then for the FSM, the loops and the writes under way. The error is nil when all ended, whether
 // or not the group had failed before.
 func (g *Group) Close() error {
 	g.closeOnce.Do(func() { g.closeErr = g.close() })

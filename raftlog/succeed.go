@@ -274,7 +274,7 @@ func (d *succeeding) ask(ctx context.Context, req *transport.ConsentRequest, los
 		asked++
 		d.g.loops.Go(func() { // the transport bounds the call, and ends it when the group is closed
 			resp := new(raft.RequestPreVoteResponse)
-			if d.w.Ask(m.ID, req, resp) != nil {
+			if d.g.trans.Ask(m.ID, req, resp) != nil { // not past the wrapper: a member that cannot write is silent
 				resp = nil
 			}
 			answers <- resp

@@ -19,15 +19,14 @@ import (
 // member that has the leader refuses, so whoever has merely lost its way to the leader changes nothing.
 //
 // A member that starts knows no leader, which is as good as a lost one: of a group that starts as a whole, one stands as soon as a
-// majority is there. Once a member stands by Raft's timer it cannot be made to by this, and consents to any log that is not behind.
+// majority is there. Where their terms differ, as after a crash in an election, it may be left to Raft's timers. Once a member stands by Raft's timer it cannot be made to by this, and consents to any log that is not behind.
 //
 // It is a state machine without clock or I/O; safe are its mistakes too, because what follows is an election of Raft's.
 type succession struct {
 	group, self string
 	silence     time.Duration // how long a leader may say nothing
 	patience    time.Duration // how long a lost leader's succession is decided here; then Raft's timers decide
-
-	courtesy time.Duration // how long it leaves the field to one that it has consented to
+	courtesy    time.Duration // how long it leaves the field to one that it has consented to
 
 	lost leadership // the zero value: none; without node, this member has known no leader since it started
 	at   time.Time  // when it was found lost

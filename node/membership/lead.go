@@ -261,8 +261,8 @@ func (m *Membership) rebalance(ctx context.Context) ([]Move, error) {
 // errNobody says that no node can take the leads of one that is about to stop.
 var errNobody = errors.New("no other node can take its leads")
 
-// takeLeads moves the leads of shards away from a node that is about to stop, and which gets none from here on. errNobody in the error
-// says that there is nobody to move one to.
+// takeLeads moves the leads of shards away from a node that is about to stop, and to which this node then gives none for a while. errNobody
+// in the error says that there is nobody to move one to.
 func (m *Membership) takeLeads(ctx context.Context, node string) error {
 	m.shun(node)
 	nodes, leaders, voters, err := m.survey()

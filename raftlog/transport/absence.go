@@ -70,6 +70,14 @@ func (t *Peers) Ask(id raft.ServerID, req *ConsentRequest, resp *raft.RequestPre
 	return t.call(id, req, resp, callTimeout)
 }
 
+// Ask is the wrapped Watcher's, and obeys T2.
+func (t *Transport) Ask(id raft.ServerID, req *ConsentRequest, resp *raft.RequestPreVoteResponse) error {
+	if t.cut.Load() {
+		return ErrCut
+	}
+	return t.Transport.(Watcher).Ask(id, req, resp)
+}
+
 // Gone implements Watcher.
 func (t *Peers) Gone(ctx context.Context, id raft.ServerID) (bool, error) {
 	c, err := t.dial(ctx, string(id))

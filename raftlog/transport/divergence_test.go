@@ -300,6 +300,7 @@ func TestCutTransportSendsNothing(t *testing.T) {
 		"append":   tr.AppendEntries("b", addr, &raft.AppendEntriesRequest{}, &raft.AppendEntriesResponse{}),
 		"vote":     tr.RequestVote("b", addr, &raft.RequestVoteRequest{}, &raft.RequestVoteResponse{}),
 		"pre-vote": tr.RequestPreVote("b", addr, &raft.RequestPreVoteRequest{}, &raft.RequestPreVoteResponse{}),
+		"consent":  tr.Ask("b", &transport.ConsentRequest{}, &raft.RequestPreVoteResponse{}),
 		"snapshot": tr.InstallSnapshot("b", addr, &raft.InstallSnapshotRequest{}, &raft.InstallSnapshotResponse{}, &bytes.Buffer{}),
 		"timeout":  tr.TimeoutNow("b", addr, &raft.TimeoutNowRequest{}, &raft.TimeoutNowResponse{}),
 	} {
