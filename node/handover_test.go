@@ -71,9 +71,7 @@ func TestNodesThatStopTogetherAreGivenNoLeads(t *testing.T) {
 	g := nodetest.OpenGroup(t, 3, nodetest.Options{Shards: shards, Logger: slog.New(log), Tuning: node.Tuning{GiveLeads: 2 * time.Second}})
 	g.Node(1).Deploy("wc", groupSQL)
 	g.Close()
-	n := log.count("move the lead of a shard")
-
-	if n > 2*shards { // a node that is not known to stop may be tried
+	if n := log.count("move the lead of a shard"); n > 2*shards { // a node that is not known to stop may be tried
 		t.Errorf("%d leads were given in vain", n)
 	}
 }

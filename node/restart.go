@@ -140,6 +140,8 @@ func (n *Node) giveLeads(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cmp.Or(n.cfg.Tuning.GiveLeads, giveTime))
 	defer cancel()
+	ctx, stop := n.storage.group.WhileInReach(ctx) // nothing can be committed any more where all nodes stop
+	defer stop()
 	if err := n.members.GiveLeads(ctx); err != nil {
 		n.cfg.Logger.Info("the leads of shards are handed over without a checkpoint", slog.Any("error", err))
 	}

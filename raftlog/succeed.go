@@ -2,6 +2,7 @@ package raftlog
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -147,9 +148,16 @@ func (d *succeeding) answers(ctx context.Context, node string) bool {
 	return !gone && err == nil
 }
 
-// whileThere returns a context that ends with errSilent when a member is gone, as where all nodes of a group stop at once. It is
-// watched until stop returns.
+// whileThere returns a context that ends with errSilent when a member is gone, as where all nodes of a group stop at once.
 func (d *succeeding) whileThere(ctx context.Context, node string) (_ context.Context, stop func()) {
+	return d.until(ctx, errSilent, func() bool {
+		gone, err := d.w.Gone(ctx, raft.ServerID(node))
+		return gone && err == nil
+	})
+}
+
+// until returns a context that ends with a cause once fact holds, which is looked at until stop returns.
+func (d *succeeding) until(ctx context.Context, cause error, fact func() bool) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	watched := make(chan struct{})
 	go func() {
@@ -160,12 +168,25 @@ func (d *succeeding) whileThere(ctx context.Context, node string) (_ context.Con
 			case <-ctx.Done():
 				return
 			}
-			if gone, err := d.w.Gone(ctx, raft.ServerID(node)); gone && err == nil {
-				cancel(errSilent)
+			if fact() {
+				cancel(cause)
 			}
 		}
 	}()
 	return ctx, func() { cancel(nil); <-watched }
+}
+
+// ErrAlone says that the others of a group are gone which a majority needs.
+var ErrAlone = errors.New("raftlog: too few members are there for a majority")
+
+// WhileInReach returns a context that ends with ErrAlone when so many voting members are gone that the others are no majority, as far as the
+// transport notices such. stop must be called.
+func (g *Group) WhileInReach(ctx context.Context) (_ context.Context, stop func()) {
+	if g.heirs == nil {
+		ctx, cancel := context.WithCancel(ctx)
+		return ctx, cancel
+	}
+	return g.heirs.until(ctx, ErrAlone, g.heirs.alone)
 }
 
 // alone says whether so many voting members are gone that the others are no majority.

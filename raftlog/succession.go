@@ -13,13 +13,15 @@ import (
 // takes its leader for lost when nobody listens any more where it was, or when it has said nothing for an election timeout.
 //
 // It then asks the others, as in a pre-vote of Raft's. Of those that have lost the leader too, one alone has the consent of all:
-// the one whose log is furthest, and of equal ones that which their names and the group's choose (so that the leads of a node are
-// spread over the others). It stands with the votes of a majority as sure as they can be, and nobody stands against it: logs may still grow
-// while members ask each other, from what the leader sent last, so one that has consented waits for a moment before it would stand itself. A
-// member that has the leader refuses, so whoever has merely lost its way to the leader changes nothing.
+// the one whose log is furthest, of equal ones that with the newest term, and then that which their names and the group's choose
+// (so that the leads of a node are spread over the others). It stands with the votes of a majority as sure as they can be, and
+// nobody stands against it: logs may still grow while members ask each other, from what the leader sent last, so one that has
+// consented waits for a moment before it would stand itself. A member that has the leader refuses, so whoever has merely lost its
+// way to the leader changes nothing.
 //
 // A member that starts knows no leader, which is as good as a lost one: of a group that starts as a whole, one stands as soon as a
-// majority is there. Where their terms differ, as after a crash in an election, it may be left to Raft's timers. Once a member stands by Raft's timer it cannot be made to by this, and consents to any log that is not behind.
+// majority is there. Who stands by Raft's timer cannot be made to by this. A log that is further while its term is older is left
+// to Raft's timers.
 //
 // It is a state machine without clock or I/O; safe are its mistakes too, because what follows is an election of Raft's.
 type succession struct {
@@ -81,19 +83,32 @@ func (s *succession) stands(o outlook, now time.Time) bool {
 // judge answers another member that asks for this one's consent; nil = Raft answers, as to a pre-vote.
 func (s *succession) judge(o outlook, req *raft.RequestPreVoteRequest, now time.Time) *raft.RequestPreVoteResponse {
 	from := string(req.ID)
-	if s.lost == (leadership{}) || req.Term <= s.lost.term || o.term > s.lost.term+1 || o.node != "" && o.node != s.lost.node || from == s.lost.node {
+	theirs := position{req.LastLogTerm, req.LastLogIndex}
+	older := req.Term <= s.lost.term && theirs != o.last
+	if s.lost == (leadership{}) || older || o.term > s.lost.term+1 || o.node != "" && o.node != s.lost.node || from == s.lost.node {
 		return nil
 	}
-	theirs := position{req.LastLogTerm, req.LastLogIndex}
 	resp := &raft.RequestPreVoteResponse{Term: max(req.Term, o.term), Granted: o.last.before(theirs)}
 	if theirs == o.last {
-		waits := !o.follower && o.term == s.lost.term // it has asked by Raft's timer, and too few agreed
-		resp.Granted = !o.voter || waits || s.rank(from) > s.rank(s.self)
+		resp.Granted = !o.voter || s.precedes(o, from, req.Term)
 	}
 	if resp.Granted {
 		s.gave = now
 	}
 	return resp
+}
+
+// precedes says whether a member with an equal log, which would stand in a term, goes before this one.
+func (s *succession) precedes(o outlook, from string, term uint64) bool {
+	switch {
+	case term <= o.term:
+		return false // this member may have given its vote of that term, and would stand in a newer one
+	case term > o.term+1:
+		return true // the other way round
+	case !o.follower && o.term == s.lost.term, o.follower && o.leadership != s.lost:
+		return true // this one cannot: it has asked by Raft's timer, and too few agreed; or it has given its vote since
+	}
+	return s.rank(from) > s.rank(s.self)
 }
 
 // before compares logs as Raft does.

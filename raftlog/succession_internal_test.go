@@ -18,6 +18,7 @@ import (
 //	heard MEMBER                MEMBER has heard its leader
 //	learns MEMBER leader=NODE term=N       "-" = no leader is known
 //	grows MEMBER log=TERM/INDEX            it takes what the leader sent before
+//	votes MEMBER term=N         MEMBER has come to a newer term
 //	wait D                      time passes
 //	ask MEMBER                  what MEMBER would do, and what the others say to its pre-vote
 func TestSuccession(t *testing.T) {
@@ -78,6 +79,8 @@ func TestSuccession(t *testing.T) {
 			if _, err := fmt.Sscanf(end, "%d/%d", &members[arg(0)].o.last.term, &members[arg(0)].o.last.index); err != nil {
 				return err.Error()
 			}
+		case "votes":
+			members[arg(0)].o.term = term()
 		case "wait":
 			by, err := time.ParseDuration(arg(0))
 			if err != nil {

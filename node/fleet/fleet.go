@@ -340,7 +340,7 @@ const attachTime = 2 * time.Second
 
 // Attach implements leader.Worker: an incarnation runs when it does on every node that owns shards in it. A barrier that the
 // coordinator before has put in at some nodes only is put in at the others: tasks that have it wait for it.
-func (f *Fleet) Attach(uid dataflow.PipelineUID, step func(coordinator.Event)) dataflow.Incarnation {
+func (f *Fleet) Attach(ctx context.Context, uid dataflow.PipelineUID, step func(coordinator.Event)) dataflow.Incarnation {
 	p := f.cfg.Meta.State().Pipelines[uid]
 	if p == nil {
 		return 0
@@ -356,7 +356,7 @@ func (f *Fleet) Attach(uid dataflow.PipelineUID, step func(coordinator.Event)) d
 		all = false
 	}
 	var mu sync.Mutex
-	ctx, cancel := context.WithTimeout(context.Background(), attachTime)
+	ctx, cancel := context.WithTimeout(ctx, attachTime)
 	defer cancel()
 	var g errgroup.Group
 	for _, node := range others {

@@ -54,7 +54,7 @@ func (p *pipeline) act(ctx context.Context, a coordinator.Action) coordinator.Ev
 			return coordinator.Deleted{}
 		}
 		p.told.known, p.told.state, p.told.options = true, pl.State, pl.Options
-		return coordinator.BarrierPassed{View: p.view(pl), Running: w.Attach(p.uid, p.step)}
+		return coordinator.BarrierPassed{View: p.view(pl), Running: w.Attach(ctx, p.uid, p.step)}
 	case coordinator.CancelAttempts:
 		// Barriers that are under way go through all the same: their deltas count for the next attempt (P2).
 		p.d.cfg.Metrics.CheckpointFailed(p.name, a.Cause)

@@ -29,7 +29,7 @@ type Worker interface {
 	Inject(uid dataflow.PipelineUID, inc dataflow.Incarnation, n dataflow.CheckpointID, hold bool)
 	// Attach lets step take the reports of the pipeline's tasks from now on, and returns the incarnation whose tasks all
 	// run; 0 = none.
-	Attach(uid dataflow.PipelineUID, step func(coordinator.Event)) dataflow.Incarnation
+	Attach(ctx context.Context, uid dataflow.PipelineUID, step func(coordinator.Event)) dataflow.Incarnation
 	// Owners returns which node runs the tasks of each shard of an incarnation that is to begin. It waits until all can be
 	// run; the error is ctx's.
 	Owners(ctx context.Context) ([]meta.Owner, error)

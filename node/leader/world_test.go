@@ -277,7 +277,7 @@ func (w *world) Inject(_ dataflow.PipelineUID, inc dataflow.Incarnation, n dataf
 	}
 }
 
-func (w *world) Attach(_ dataflow.PipelineUID, step func(coordinator.Event)) dataflow.Incarnation {
+func (w *world) Attach(_ context.Context, _ dataflow.PipelineUID, step func(coordinator.Event)) dataflow.Incarnation {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.mu.step = step
