@@ -61,6 +61,10 @@ type Node struct {
 // shorter than what supervisors wait before they kill.
 const drainTime = 5 * time.Second
 
+// failedDrainTime is the same for a node that has failed, or has left its group: what is not answered by then waits for what does not
+// come.
+const failedDrainTime = 500 * time.Millisecond
+
 // Open opens the data directory and listens. It may take long in a group of several, until the others answer; meanwhile clients are
 // told what the node waits for (NODE_NOT_READY). Nothing is served before Run.
 func Open(ctx context.Context, cfg Config) (_ *Node, err error) {
@@ -290,6 +294,7 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 	n.cfg.Logger.Info("serving", slog.String("grpc", n.GRPCAddr()), slog.String("http", n.HTTPAddr()), slog.String("resp", n.RESPAddr()), slog.String("data", n.cfg.DataDir))
 	var err error
+	patience := drainTime
 	select {
 	case <-ctx.Done():
 		n.giveLeads(ctx)
@@ -297,10 +302,12 @@ func (n *Node) Run(ctx context.Context) error {
 	case <-loops.Done(): // a loop failed: its error is below
 		if r := new(Restart); errors.As(context.Cause(loops), &r) {
 			n.handOver(ctx)
+		} else {
+			patience = failedDrainTime
 		}
 	case err = <-failed:
 	}
-	n.drain(ctx)
+	n.drain(ctx, patience)
 	_ = servers.Wait() // its functions return nil
 	stopLoops()
 	if lerr := g.Wait(); lerr != nil && !errors.Is(lerr, context.Canceled) {
@@ -310,11 +317,11 @@ func (n *Node) Run(ctx context.Context) error {
 }
 
 // drain stops the servers: HTTP first, since its calls go through gRPC. Watches and streams of appends never end by
-// themselves, so they are ended before.
-func (n *Node) drain(ctx context.Context) {
+// themselves, so they are ended before. What is under way after patience is cut off.
+func (n *Node) drain(ctx context.Context, patience time.Duration) {
 	n.grpc.EndAppends()
 	n.queries.EndWatches()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	if err := n.http.Shutdown(ctx); err != nil {
 		_ = n.http.Close() // what is left is cut off

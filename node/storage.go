@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -201,6 +202,19 @@ func (s *storage) groupID() (id dataflow.GroupID, err error) {
 	return id, nil
 }
 
+// closeLogs closes the shards' logs, all at once: each waits for the answers to what is pending, which nobody may give any more.
+func (s *storage) closeLogs() error {
+	errs := make([]error, len(s.shards))
+	var all sync.WaitGroup
+	for i, sh := range s.shards {
+		if sh != nil && sh.Log != nil {
+			all.Go(func() { errs[i] = sh.Log.Close() })
+		}
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
 // close closes in the reverse order of opening, after what others read here: a log before the replica that it feeds, and both before the store that
 // they read from.
 func (s *storage) close() error {
@@ -208,11 +222,7 @@ func (s *storage) close() error {
 	if s.bulk != nil {
 		errs = append(errs, s.bulk.Close())
 	}
-	for _, sh := range s.shards {
-		if sh != nil && sh.Log != nil {
-			errs = append(errs, sh.Log.Close())
-		}
-	}
+	errs = append(errs, s.closeLogs())
 	for _, sh := range s.shards {
 		if sh != nil && sh.Replica != nil {
 			errs = append(errs, sh.Replica.Close())

@@ -13,9 +13,14 @@ import (
 	weirv1 "github.com/weirdb/weir/proto/weir/v1"
 )
 
-// removeLook is how long weir cluster remove looks how the node leaves. A node that can leave is out within it, and what it waits for
-// is known.
-const removeLook = 5 * time.Second
+const (
+	// removeLook is how long weir cluster remove looks how the node leaves. A node that can leave is out within it, and what it waits
+	// for is known.
+	removeLook = 10 * time.Second
+	// stuckFor is how long a node waits for the same others before that is what it waits for: others come to vote in its place, which
+	// each log waits for in passing.
+	stuckFor = 2 * time.Second
+)
 
 func (c *cli) clusterRemoveCommand() *cobra.Command {
 	var undo, wait bool
@@ -43,7 +48,7 @@ Until the node is gone, --undo takes the removal back: the node joins again. A c
 
 // followDeparture says what a node that leaves waits for, until it is gone; without wait, until that is known.
 func (c *cli) followDeparture(ctx context.Context, w *weir.Client, n *weirv1.NodeStatus, wait bool) error {
-	said, end := "", time.Now().Add(removeLook)
+	d := departure{end: time.Now().Add(removeLook)}
 	return followNode(ctx, w, n, func(s *weirv1.GetStatusResponse, n *weirv1.NodeStatus) (done bool, err error) {
 		switch {
 		case n.GetState() == "gone":
@@ -51,16 +56,32 @@ func (c *cli) followDeparture(ctx context.Context, w *weir.Client, n *weirv1.Nod
 		case n.GetState() != "leaving":
 			return takenBack(s, n, "removal")
 		}
-		text := departureText(s, n.GetNode())
-		if text != said && wait {
-			fmt.Fprintln(c.stderr, text)
+		news, known := d.look(departureText(s, n.GetNode()), stuck(s, n.GetNode()), time.Now())
+		if news && wait {
+			fmt.Fprintln(c.stderr, d.said)
 		}
-		if said = text; !wait && (stuck(s, n.GetNode()) || time.Now().After(end)) {
-			_, err := fmt.Fprintln(c.stdout, said)
+		if known && !wait {
+			_, err := fmt.Fprintln(c.stdout, d.said)
 			return true, err
 		}
 		return false, nil
 	})
+}
+
+// departure is what was seen of a node that leaves.
+type departure struct {
+	said  string    // what it waits for
+	since time.Time // when that was seen first
+	end   time.Time // when what it waits for is known, whatever it is
+}
+
+// look takes what a node waits for now, and whether it waits for others. It reports whether that is news, and whether it is known what
+// keeps the node.
+func (d *departure) look(text string, stuck bool, now time.Time) (news, known bool) {
+	if news = text != d.said; news {
+		d.said, d.since = text, now
+	}
+	return news, stuck && now.Sub(d.since) >= stuckFor || now.After(d.end)
 }
 
 // departures returns what the leaders of the logs say of a node that leaves.

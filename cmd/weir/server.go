@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime/pprof"
 	"strings"
 	"syscall"
 	"time"
@@ -85,6 +86,8 @@ func runOnce(ctx context.Context, cfg node.Config) error {
 	// A disk that hangs would hold Close up for ever. What is acknowledged is on disk, so the process may end at any time.
 	hung := time.AfterFunc(closeTimeout, func() {
 		cfg.Logger.Error("closing takes too long: the process ends without it", slog.Duration("after", closeTimeout), slog.Any("error", err))
+		// Whoever looks into it needs to see what waits for what. An error changes nothing: the process ends.
+		_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 2)
 		os.Exit(exitRefused)
 	})
 	defer hung.Stop()
