@@ -377,9 +377,12 @@ func (m *Membership) cut(ctx context.Context, hold bool) (held bool, err error) 
 	return true, m.checkpoints(ctx, holdCut, true)
 }
 
-// release lets the sources read on that were held for a move which has failed.
+// release lets the sources read on that were held for a move which has failed. With nobody there to commit a checkpoint it leaves them
+// to themselves: they go on after a while.
 func (m *Membership) release(ctx context.Context) {
-	if err := m.checkpoints(context.WithoutCancel(ctx), holdCut, false); err != nil { // they go on by themselves
+	ctx, stop := m.cfg.MetaLog.WhileInReach(context.WithoutCancel(ctx))
+	defer stop()
+	if err := m.checkpoints(ctx, holdCut, false); err != nil {
 		m.cfg.Logger.Debug("let sources go on", "error", err)
 	}
 }

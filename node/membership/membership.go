@@ -32,6 +32,8 @@ type Log interface {
 	RemoveServer(ctx context.Context, node string) error
 	// TransferLead hands the lead to another member, which has caught up.
 	TransferLead(ctx context.Context, to string) error
+	// WhileInReach returns a context that also ends when too few members are there for a majority; stop must be called.
+	WhileInReach(ctx context.Context) (_ context.Context, stop func())
 }
 
 // Config describes a Membership. All fields are needed, unless said otherwise.
