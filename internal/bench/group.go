@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"strings"
 	"time"
 
@@ -70,14 +69,15 @@ func (r *runner) openGroup(ctx context.Context, profileName, sql string, keys ui
 			err = errors.Join(err, s.close())
 		}
 	}()
-	peers, err := freeAddrs(groupNodes)
+	addrs, err := freeAddrs(2 * groupNodes)
 	if err != nil {
 		return s, err
 	}
+	peers, clients := addrs[:groupNodes], addrs[groupNodes:]
 	for i := range groupNodes {
 		id := fmt.Sprintf("n%d", i+1)
 		s.group.flags = append(s.group.flags, NodeFlags{
-			DataDir: r.dataDir(), NodeID: id, PeerAddr: peers[i], Join: strings.Join(peers, ","), Profile: r.cfg.Profile, ProfileName: profileName + "." + id,
+			DataDir: r.dataDir(), GRPCAddr: clients[i], NodeID: id, PeerAddr: peers[i], Join: strings.Join(peers, ","), Profile: r.cfg.Profile, ProfileName: profileName + "." + id,
 		})
 	}
 	var eg errgroup.Group // a node starts when the others do
@@ -111,26 +111,13 @@ func (r *runner) openFilledGroup(ctx context.Context, profileName string, keys u
 	return s, most, nil
 }
 
-// freeAddrs returns addresses at which nothing listens: a node's peers must know where it will listen.
-func freeAddrs(n int) (addrs []string, err error) {
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, fmt.Errorf("find a port for a node: %w", err)
-		}
-		defer func() { _ = l.Close() }() // all at the end: no port is found twice. Nothing was written
-		addrs = append(addrs, l.Addr().String())
-	}
-	return addrs, nil
-}
-
 // start starts node i, again if it was killed.
 func (g *group) start(ctx context.Context, i int) (err error) {
 	c, err := g.r.startNode(ctx, g.flags[i])
 	if err != nil {
 		return fmt.Errorf("node %s: %w", g.flags[i].NodeID, err)
 	}
-	g.nodes[i], g.flags[i].GRPCAddr = c, c.addr
+	g.nodes[i] = c
 	return nil
 }
 
