@@ -11,6 +11,7 @@ import (
 )
 
 func TestAnonymousProducersAreForgottenSooner(t *testing.T) {
+	t.Parallel()
 	var clock atomic.Int64
 	clock.Store(1_000_000)
 	h := open(t, vfs.NewCrashableMem(), func(c *shard.Config) {

@@ -8,6 +8,7 @@ import (
 
 // A stream that keeps little filled the cache all the same: with a light load that took days, in which the node needed more and more.
 func TestRowsThatWereDroppedLeaveTheCache(t *testing.T) {
+	t.Parallel()
 	l, done := alone(t, vfs.NewCrashableMem(), func(c *Config) { c.CacheBytes = 1 << 20 })
 	defer done()
 	cached := func() (entries int, bytes int64) {

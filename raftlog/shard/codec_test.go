@@ -32,6 +32,7 @@ func commands() []command {
 }
 
 func TestCommandsSurviveTheirEncoding(t *testing.T) {
+	t.Parallel()
 	for _, c := range commands() {
 		got, err := decode(appendEntry(nil, c))
 		if err != nil || !reflect.DeepEqual(c, got) {
@@ -43,6 +44,7 @@ func TestCommandsSurviveTheirEncoding(t *testing.T) {
 // TestEntriesOfVersion1AreReadForEver holds the bytes of stored entries fast: logs hold them for as long as streams
 // retain their rows.
 func TestEntriesOfVersion1AreReadForEver(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		c    command
 		want string
@@ -68,6 +70,7 @@ func TestEntriesOfVersion1AreReadForEver(t *testing.T) {
 }
 
 func TestDamagedEntriesAreRefused(t *testing.T) {
+	t.Parallel()
 	for _, c := range commands() {
 		whole := appendEntry(nil, c)
 		header := len(whole)
@@ -143,6 +146,7 @@ func FuzzReadSnapshot(f *testing.F) {
 }
 
 func TestASnapshotStaysAsItWasWhileTheMachineGoesOn(t *testing.T) {
+	t.Parallel()
 	m := newMachine()
 	m.step(1, &beginIncarnation{pipeline: 1, min: 1})
 	id := dataflow.DeltaID{Pipeline: 1, Incarnation: 1, Seq: 1}
@@ -167,6 +171,7 @@ func TestASnapshotStaysAsItWasWhileTheMachineGoesOn(t *testing.T) {
 }
 
 func TestSnapshotsOfVersion1AreRead(t *testing.T) {
+	t.Parallel()
 	m := newMachine()
 	m.step(1, &appendRows{stream: 1, count: 1, producer: "p", epoch: 1, first: 1, limit: 9})
 	m.step(2, &dropStream{stream: 7})

@@ -15,6 +15,7 @@ import (
 // TestAnIdlePipelineKeepsNoRowsOfOthers: its last deltas and one row of a stream that keeps rows for ever are read back,
 // while 4 MB of another stream come and go, which once stayed for as long as those.
 func TestAnIdlePipelineKeepsNoRowsOfOthers(t *testing.T) {
+	t.Parallel()
 	h := open(t, vfs.NewCrashableMem(), func(c *shard.Config) { c.CacheBytes = -1 })
 	ctx := testCtx(t)
 	h.append(2, "old", 1)
@@ -44,6 +45,7 @@ func TestAnIdlePipelineKeepsNoRowsOfOthers(t *testing.T) {
 
 // TestAShardInWhichLittleHappensLetsGoOfTheStore: its few entries lie in every file that the other shards fill.
 func TestAShardInWhichLittleHappensLetsGoOfTheStore(t *testing.T) {
+	t.Parallel()
 	slow := func(c *shard.Config) { c.SnapshotBytes, c.LookEvery = 64<<10, time.Millisecond }
 	h := open(t, vfs.NewCrashableMem(), slow)
 	other, err := h.store.Group("shard-4")

@@ -80,6 +80,7 @@ func readAll(t *testing.T, x *Lease, name string, offset int64) (bytes int) {
 // TestAnExportKeepsWhatItNames: trims and snapshots go on, and the entries, the files and the log stay until the end of the
 // lease; then they go, also from the disk.
 func TestAnExportKeepsWhatItNames(t *testing.T) {
+	t.Parallel()
 	mem := vfs.NewCrashableMem()
 	l, done := alone(t, mem, func(*Config) {})
 	defer done()
@@ -148,6 +149,7 @@ func TestAnExportKeepsWhatItNames(t *testing.T) {
 }
 
 func TestExportsAreBoundedInNumberAndTime(t *testing.T) {
+	t.Parallel()
 	l, done := alone(t, vfs.NewCrashableMem(), func(c *Config) { c.LeaseIdle, c.MaxLeases = 20*time.Millisecond, 1 })
 	defer done()
 	appendSome(t, l, 3)
@@ -179,6 +181,7 @@ func TestExportsAreBoundedInNumberAndTime(t *testing.T) {
 }
 
 func TestAnExportAfterACrashIsRemoved(t *testing.T) {
+	t.Parallel()
 	mem := vfs.NewCrashableMem()
 	if err := vfs.MkdirDurable(mem, trioDir+"/"+exportDir+"/0011223344556677/db"); err != nil {
 		t.Fatal(err)
@@ -192,6 +195,7 @@ func TestAnExportAfterACrashIsRemoved(t *testing.T) {
 
 // TestAnExportKeepsToItsPace reads at a rate at which it would take a minute, and is cut off.
 func TestAnExportKeepsToItsPace(t *testing.T) {
+	t.Parallel()
 	l, done := alone(t, vfs.NewCrashableMem(), func(c *Config) { c.ExportLimit = pace.NewLimiter(10_000) })
 	defer done()
 	appendSome(t, l, 600)

@@ -67,6 +67,7 @@ func testFSM() (fsm, *entryMap, *countingReplica) {
 }
 
 func TestAnEntryThatDoesNotDecodeFreezesTheLog(t *testing.T) {
+	t.Parallel()
 	f, _, _ := testFSM()
 	rows := appendEntry(nil, &appendRows{stream: 1, count: 1})
 	f.Apply(1, rows)
@@ -91,6 +92,7 @@ func TestAnEntryThatDoesNotDecodeFreezesTheLog(t *testing.T) {
 }
 
 func TestAnEntryIsAppliedOnce(t *testing.T) {
+	t.Parallel()
 	f, _, _ := testFSM()
 	rows := appendEntry(nil, &appendRows{stream: 1, count: 1})
 	f.Apply(5, rows)
@@ -103,6 +105,7 @@ func TestAnEntryIsAppliedOnce(t *testing.T) {
 }
 
 func TestASnapshotOfAnotherNodeReplacesTheStateWhenItsEntriesAreHere(t *testing.T) {
+	t.Parallel()
 	leader, entries, _ := testFSM()
 	for i, c := range []command{
 		&appendRows{stream: 1, count: 3, rows: []byte("leader")},
@@ -156,6 +159,7 @@ func TestASnapshotOfAnotherNodeReplacesTheStateWhenItsEntriesAreHere(t *testing.
 }
 
 func TestOffsetsAreFoundByTimeAndSize(t *testing.T) {
+	t.Parallel()
 	f, _, _ := testFSM()
 	for i, size := range []int{10, 20, 30, 40} {
 		f.Apply(dataflow.LogIndex(i+1), appendEntry(nil, &appendRows{stream: 1, now: int64(100 * (i + 1)), count: 5, rows: make([]byte, size)}))
@@ -201,6 +205,7 @@ func TestOffsetsAreFoundByTimeAndSize(t *testing.T) {
 }
 
 func TestASnapshotThatCannotBeWrittenSaysSo(t *testing.T) {
+	t.Parallel()
 	f, _, _ := testFSM()
 	s, err := f.Snapshot()
 	if err != nil {
@@ -219,6 +224,7 @@ type brokenWriter struct{}
 func (brokenWriter) Write([]byte) (int, error) { return 0, errWrite }
 
 func TestWhatIsKeptOfAnEntryIsACopy(t *testing.T) {
+	t.Parallel()
 	f, _, replica := testFSM()
 	f.Apply(1, appendEntry(nil, &beginIncarnation{pipeline: 1, min: 1}))
 	rows := appendEntry(nil, &appendRows{stream: 1, count: 1, rows: []byte("rows")})
@@ -237,6 +243,7 @@ func TestWhatIsKeptOfAnEntryIsACopy(t *testing.T) {
 }
 
 func TestALargeSnapshotIsTakenMoreRarely(t *testing.T) {
+	t.Parallel()
 	f, _, _ := testFSM()
 	if got := f.snapshotAfter(); got != DefaultSnapshotBytes {
 		t.Errorf("after %d bytes without a snapshot", got)

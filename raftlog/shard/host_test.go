@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/dataflow"
+	"github.com/weirdb/weir/internal/testkit/parallel"
 	"github.com/weirdb/weir/internal/vfs"
 	"github.com/weirdb/weir/raftlog"
 	"github.com/weirdb/weir/raftlog/logstore"
@@ -19,7 +20,10 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	parallel.AtOnce(4) // elections are what most of them wait for
+	goleak.VerifyTestMain(m)
+}
 
 // host is a node with one shard.
 type host struct {

@@ -28,12 +28,14 @@ func (c *trio) export(opts ExportOptions) *Lease {
 // TestARebuiltMemberIsLikeTheOthers: at random moments of random histories a member is stopped, or is new, or runs and lags;
 // it is rebuilt from the leader while the group goes on, and from then on reads as the others do.
 func TestARebuiltMemberIsLikeTheOthers(t *testing.T) {
+	t.Parallel()
 	seeds := uint64(12)
 	if testing.Short() {
 		seeds = 3
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			t.Parallel()
 			c := newTrio(t, seed)
 			defer c.close()
 			for round := range 3 {
@@ -101,6 +103,7 @@ func (c *trio) rebuild(i, how int) {
 
 // TestALaggingMemberAsksAndIsBroughtForward walks the whole way of a member that was away for too long.
 func TestALaggingMemberAsksAndIsBroughtForward(t *testing.T) {
+	t.Parallel()
 	c := newTrio(t, 99)
 	defer c.close()
 	for range 10 {
@@ -248,6 +251,7 @@ func dumpDisk(fs vfs.FS, pipes []*trioPipeline) (text string, err error) {
 // TestACrashInAnInstallLeavesTheOldReplicaOrTheNew crashes at each operation on the disk, looks at what is there, and
 // installs again.
 func TestACrashInAnInstallLeavesTheOldReplicaOrTheNew(t *testing.T) {
+	t.Parallel()
 	b := installBase(t)
 	m := b.x.Manifest()
 	probe := crashfs.New(b.mem.CrashClone(vfs.CrashCloneCfg{}), crashfs.Crash{})
@@ -362,6 +366,7 @@ func (f *flip) Read(p []byte) (int, error) {
 }
 
 func TestWhatComesDamagedOrBreaksOffIsFetchedAgain(t *testing.T) {
+	t.Parallel()
 	b := installBase(t)
 	m := b.x.Manifest()
 	var whole badSource
@@ -440,6 +445,7 @@ func TestWhatComesDamagedOrBreaksOffIsFetchedAgain(t *testing.T) {
 
 // TestASourceThatLiesIsNotBelieved: bytes that were damaged at the source have right checksums on their way.
 func TestASourceThatLiesIsNotBelieved(t *testing.T) {
+	t.Parallel()
 	b := installBase(t)
 	for i, f := range append(b.x.Manifest().Files, File{Name: EntriesName}) {
 		if f.Size == 0 && f.Name != EntriesName || strings.Contains(f.Name, ".log") || strings.Contains(f.Name, "OPTIONS") || strings.Contains(f.Name, "MADE") {
@@ -476,6 +482,7 @@ func TestASourceThatLiesIsNotBelieved(t *testing.T) {
 
 // TestAFileThatCameInPartGoesOnBehindItsSoundPieces: whatever of it and of the sums a crash has left.
 func TestAFileThatCameInPartGoesOnBehindItsSoundPieces(t *testing.T) {
+	t.Parallel()
 	mem := vfs.NewCrashableMem()
 	store, err := openTrioStore(mem)
 	if err != nil {

@@ -15,8 +15,10 @@ import (
 )
 
 func TestAppendedRowsAreReadBackFromMemoryAndDisk(t *testing.T) {
+	t.Parallel()
 	for name, cache := range map[string]int64{"memory": 0, "disk": -1, "both": 6} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			h := open(t, vfs.NewCrashableMem(), func(c *shard.Config) { c.CacheBytes = cache })
 			h.append(1, "aaa", 3)
 			h.append(2, "other", 1)
@@ -35,6 +37,7 @@ func TestAppendedRowsAreReadBackFromMemoryAndDisk(t *testing.T) {
 }
 
 func TestReadEndsAfterAsManyRowsAsAskedFor(t *testing.T) {
+	t.Parallel()
 	h := open(t, vfs.NewCrashableMem(), nil)
 	for range 10 {
 		h.append(1, "xx", 2)
@@ -52,6 +55,7 @@ func TestReadEndsAfterAsManyRowsAsAskedFor(t *testing.T) {
 }
 
 func TestWhoeverFetchedChangedBeforeReadingMissesNothing(t *testing.T) {
+	t.Parallel()
 	h := open(t, vfs.NewCrashableMem(), nil)
 	done := make(chan error, 1)
 	go func() {
@@ -83,6 +87,7 @@ func TestWhoeverFetchedChangedBeforeReadingMissesNothing(t *testing.T) {
 }
 
 func TestSubmittedBatchesKeepTheirOrder(t *testing.T) {
+	t.Parallel()
 	h := open(t, vfs.NewCrashableMem(), nil)
 	_, err := h.log.OpenProducer(testCtx(t), 1, "p", 1)
 	h.must(err)
@@ -101,6 +106,7 @@ func TestSubmittedBatchesKeepTheirOrder(t *testing.T) {
 }
 
 func TestProposalsThatCannotBeAppliedAreNotProposed(t *testing.T) {
+	t.Parallel()
 	h := open(t, vfs.NewCrashableMem(), nil)
 	ctx := testCtx(t)
 	long := strings.Repeat("x", 2000)
@@ -139,6 +145,7 @@ func TestProposalsThatCannotBeAppliedAreNotProposed(t *testing.T) {
 }
 
 func TestAFullQueueIsOverloaded(t *testing.T) {
+	t.Parallel()
 	h := open(t, vfs.NewCrashableMem(), func(c *shard.Config) { c.Raft.MaxPending = 2 })
 	ctx := testCtx(t)
 	h.must(h.log.BeginIncarnation(ctx, 1, 1, dataflow.DeltaRef{}))
@@ -168,6 +175,7 @@ func TestAFullQueueIsOverloaded(t *testing.T) {
 }
 
 func TestOldSendersAreForgottenWhileTheLogLeads(t *testing.T) {
+	t.Parallel()
 	var clock atomic.Int64
 	clock.Store(1_000_000)
 	h := open(t, vfs.NewCrashableMem(), func(c *shard.Config) {
@@ -236,6 +244,7 @@ func TestOldSendersAreForgottenWhileTheLogLeads(t *testing.T) {
 }
 
 func TestAReplicaThatFailsStopsTheShard(t *testing.T) {
+	t.Parallel()
 	h := open(t, vfs.NewCrashableMem(), nil)
 	ctx := testCtx(t)
 	h.must(h.log.BeginIncarnation(ctx, 1, 1, dataflow.DeltaRef{}))
@@ -269,6 +278,7 @@ func TestAReplicaThatFailsStopsTheShard(t *testing.T) {
 }
 
 func TestAClosedLogSaysSo(t *testing.T) {
+	t.Parallel()
 	h := open(t, vfs.NewCrashableMem(), nil)
 	h.append(1, "x", 1)
 	h.close()
@@ -279,6 +289,7 @@ func TestAClosedLogSaysSo(t *testing.T) {
 }
 
 func TestConfigNamesAllThatIsWrong(t *testing.T) {
+	t.Parallel()
 	_, err := shard.Open(shard.Config{MaxKeys: -1, KeyTTL: -1})
 	for _, want := range []string{"Store", "Replica", "Raft.FS", "Raft.NodeID", "MaxKeys", "KeyTTL"} {
 		if err == nil || !strings.Contains(err.Error(), "shard.Config."+want+":") {
@@ -288,6 +299,7 @@ func TestConfigNamesAllThatIsWrong(t *testing.T) {
 }
 
 func TestTheLogReportsItself(t *testing.T) {
+	t.Parallel()
 	h := open(t, vfs.NewCrashableMem(), func(c *shard.Config) { c.Now = func() int64 { return 77 } })
 	ctx := testCtx(t)
 	h.append(5, "x", 1)

@@ -17,6 +17,7 @@ import (
 // TestMachineFollowsItsRules plays the scenarios of testdata/machine. Each command is one entry; the machine's answer
 // is printed. "snapshot" persists the machine and goes on with the restored one, "state" prints it.
 func TestMachineFollowsItsRules(t *testing.T) {
+	t.Parallel()
 	datadriven.Walk(t, "testdata/machine", func(t *testing.T, path string) {
 		m, index := newMachine(), dataflow.LogIndex(0)
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {

@@ -33,8 +33,10 @@ type modelBatch struct {
 // and use old ones, with rows cut in any way, over a machine that is at any moment replaced by one that was restored
 // from an older snapshot and has replayed the log since, as after a failover. Answers are those of the model.
 func TestEveryRowGetsOnePlaceWhateverSendersDo(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			t.Parallel()
 			s := &senders{
 				t: t, rnd: rand.New(rand.NewPCG(seed, 8)), m: newMachine(),
 				model: model{

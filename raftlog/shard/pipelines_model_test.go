@@ -16,8 +16,10 @@ import (
 // restored from its snapshot. The log keeps exactly the deltas that P2 says: those of the current incarnation, and of
 // older ones those that a commit named; less what was settled.
 func TestCommittedDeltasStayUntilSettled(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			t.Parallel()
 			c := &committer{t: t, rnd: rand.New(rand.NewPCG(seed, 2)), m: newMachine()}
 			for range 1000 {
 				c.act()

@@ -29,6 +29,7 @@ func (h *host) untilSegments(most int) {
 
 // TestAQuietShardGivesBackWhatItDropped: no snapshot is due by its bytes, and none ever will be.
 func TestAQuietShardGivesBackWhatItDropped(t *testing.T) {
+	t.Parallel()
 	quiet := func(c *shard.Config) { c.SnapshotBytes, c.LookEvery, c.CacheBytes = 1<<30, time.Millisecond, -1 }
 	rows := strings.Repeat("x", 10_000)
 	for name, drop := range map[string]func(h *host){
@@ -41,6 +42,7 @@ func TestAQuietShardGivesBackWhatItDropped(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			h := open(t, vfs.NewCrashableMem(), quiet)
 			h.append(2, "stays", 1)
 			h.must(h.log.BeginIncarnation(testCtx(t), 1, 1, dataflow.DeltaRef{}))
@@ -69,6 +71,7 @@ func TestAQuietShardGivesBackWhatItDropped(t *testing.T) {
 // TestAStartGivesBackWhatWasDroppedBefore: nothing is dropped any more, and a second shard has nothing but what its
 // elections wrote, in a file that the first has filled.
 func TestAStartGivesBackWhatWasDroppedBefore(t *testing.T) {
+	t.Parallel()
 	never := func(c *shard.Config) { c.SnapshotBytes, c.LookEvery = 1<<30, time.Hour }
 	h := open(t, vfs.NewCrashableMem(), never)
 	second := func(look time.Duration) *shard.Log {
@@ -95,6 +98,7 @@ func TestAStartGivesBackWhatWasDroppedBefore(t *testing.T) {
 // TestAQuietShardWithNothingToGiveBackWritesNothing drops streams without rows, each of which has it look, and waits for the
 // look: what one writes stands in the log before the next drop.
 func TestAQuietShardWithNothingToGiveBackWritesNothing(t *testing.T) {
+	t.Parallel()
 	h := open(t, vfs.NewCrashableMem(), func(c *shard.Config) { c.SnapshotBytes, c.LookEvery = 1<<30, time.Millisecond })
 	ctx := testCtx(t)
 	wait := func(c <-chan struct{}) {
@@ -136,6 +140,7 @@ func TestAQuietShardWithNothingToGiveBackWritesNothing(t *testing.T) {
 
 // TestADropIsLookedAtAgainWhenTheLogCouldNotBeAsked: nothing else would make the shard look.
 func TestADropIsLookedAtAgainWhenTheLogCouldNotBeAsked(t *testing.T) {
+	t.Parallel()
 	h := open(t, vfs.NewCrashableMem(), func(c *shard.Config) { c.SnapshotBytes, c.LookEvery, c.CacheBytes = 1<<30, time.Millisecond, -1 })
 	h.entries.upToDate.Store(true)
 	for range 100 {

@@ -16,11 +16,13 @@ import (
 )
 
 func TestARestartGoesOnFromSnapshotAndLog(t *testing.T) {
+	t.Parallel()
 	for name, again := range map[string]func(*host) *host{
 		"close": func(h *host) *host { return h.reopen(nil) },
 		"crash": func(h *host) *host { return h.crash(nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			h := open(t, vfs.NewCrashableMem(), nil)
 			ctx := testCtx(t)
 			p := shard.Append{Stream: 1, Rows: []byte("one"), Count: 3, Producer: "p", Epoch: 1, First: 1}
@@ -51,6 +53,7 @@ func TestARestartGoesOnFromSnapshotAndLog(t *testing.T) {
 }
 
 func TestSnapshotsAreTakenByLogBytes(t *testing.T) {
+	t.Parallel()
 	h := open(t, vfs.NewCrashableMem(), func(c *shard.Config) { c.SnapshotBytes = 8 << 10 })
 	data := strings.Repeat("x", 1000)
 	for range 8 {
@@ -77,6 +80,7 @@ func TestSnapshotsAreTakenByLogBytes(t *testing.T) {
 
 // TestRowsStayReadableAfterRaftDeletedThem: the log is cut behind a snapshot, and yet its files are the streams' storage.
 func TestRowsStayReadableAfterRaftDeletedThem(t *testing.T) {
+	t.Parallel()
 	h := open(t, vfs.NewCrashableMem(), func(c *shard.Config) { c.CacheBytes = -1 })
 	ctx := testCtx(t)
 	data := strings.Repeat("x", 1000)
@@ -118,6 +122,7 @@ func TestRowsStayReadableAfterRaftDeletedThem(t *testing.T) {
 
 // TestAReadThatMeetsTheTrimSaysSo: rows may be trimmed and freed between the look-up and the read.
 func TestAReadThatMeetsTheTrimSaysSo(t *testing.T) {
+	t.Parallel()
 	h := open(t, vfs.NewCrashableMem(), func(c *shard.Config) { c.CacheBytes = -1 })
 	h.append(1, "a", 1)
 	h.append(1, "b", 1)
@@ -135,6 +140,7 @@ func TestAReadThatMeetsTheTrimSaysSo(t *testing.T) {
 }
 
 func TestUnsettledDeltasAreFedAgainInLogOrder(t *testing.T) {
+	t.Parallel()
 	h := open(t, vfs.NewCrashableMem(), nil)
 	ctx := testCtx(t)
 	h.must(h.log.BeginIncarnation(ctx, 1, 1, dataflow.DeltaRef{}))
@@ -181,6 +187,7 @@ func TestUnsettledDeltasAreFedAgainInLogOrder(t *testing.T) {
 }
 
 func TestOpenRefusesALogWithoutWhatItsSnapshotRefersTo(t *testing.T) {
+	t.Parallel()
 	h := open(t, vfs.NewCrashableMem(), nil)
 	ctx := testCtx(t)
 	h.must(h.log.BeginIncarnation(ctx, 1, 1, dataflow.DeltaRef{}))
@@ -200,6 +207,7 @@ func TestOpenRefusesALogWithoutWhatItsSnapshotRefersTo(t *testing.T) {
 // random moments with unsynced data lost in part, and snapshots and trims go on. Every row that was acknowledged is
 // there, once, in its producer's order (G5).
 func TestAckedRowsSurviveCrashesOnce(t *testing.T) {
+	t.Parallel()
 	const producers, rounds = 3, 6
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
