@@ -16,6 +16,7 @@ KILLS     ?= 200
 MEMORY ?= 0
 BALLAST ?= 0
 SCHEDULES ?= 200
+HISTORIES ?= 200
 FUZZ_TIME ?= 60s
 # How many groups of real servers are broken, for how long each, and the seed of the first; 0 = a new one.
 RUNS ?= 5
@@ -30,7 +31,7 @@ GO_FILES = find . -name '*.go' -not -path './.*' -not -name '*.pb.go' -not -name
 # A checksum of the protos and of what is generated from them.
 PROTO_SUM = cat $$(find proto node/gateway -name '*.proto' -o -name '*.pb.go' -o -name '*.pb.gw.go' -o -name '*.swagger.json' | LC_ALL=C sort) | cksum
 
-.PHONY: build cluster proto proto-check check test lint fmt-check bench demo test-kill test-crash test-group test-chaos test-soak test-race sim fuzz tools clean
+.PHONY: build cluster proto proto-check check test lint fmt-check bench demo test-histories test-kill test-crash test-group test-chaos test-soak test-race sim fuzz tools clean
 
 ## build: the one binary, in bin/weir
 build:
@@ -50,6 +51,10 @@ check: fmt-check proto-check lint test
 ## test: every package's tests
 test:
 	go test ./...
+
+## test-histories: drive a shard's state through HISTORIES random histories, and compare every cut with a model
+test-histories:
+	go test -count=1 -timeout 30m ./dataflow/state -run TestRandomHistoriesGiveTheModelsCuts -histories $(HISTORIES)
 
 ## test-group: break groups of nodes in one process, and compare with a model
 test-group:

@@ -23,6 +23,7 @@ import (
 //	merge 5             the store takes the state at the cut
 //	fold                merges layers until there is nothing to merge
 func TestChainScenarios(t *testing.T) {
+	t.Parallel()
 	datadriven.Walk(t, "testdata/chain", func(t *testing.T, path string) {
 		c := newChain(Base{}, false)
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {

@@ -10,6 +10,7 @@ import (
 // TestChangesAreReadFromLayersWhileTheyAreThereAndComparedAfterwards makes three cuts, looks at what changed, and again when
 // the cut in the middle is no longer retained and the layers are one.
 func TestChangesAreReadFromLayersWhileTheyAreThereAndComparedAfterwards(t *testing.T) {
+	t.Parallel()
 	r := openTest(t, vfs.NewCrashableMem())
 	defer closeTest(t, r)
 	const uid = dataflow.PipelineUID(1)

@@ -28,6 +28,7 @@ func valueAt(k int, cut dataflow.CheckpointID) dataflow.CheckpointID {
 // TestReadersSeeWholeCutsWhileMergesRun commits cuts, merges and folds all the while, and lets readers check that what
 // they see of the newest few cuts is one cut.
 func TestReadersSeeWholeCutsWhileMergesRun(t *testing.T) {
+	t.Parallel()
 	const cuts = 300
 	r := openTest(t, vfs.NewCrashableMem())
 	var newest atomic.Uint64

@@ -98,6 +98,7 @@ func damaged(t *testing.T, fs *vfs.MemFS, part string) []*vfs.MemFS {
 // for unfinished when they are damaged. What is lost with them the shard's log notices (a settled position that the store
 // does not hold) or tells again (a dropped pipeline).
 func TestADamagedLogIsNoticedOrMendedByTheShardsLog(t *testing.T) {
+	t.Parallel()
 	noticed := 0
 	for i, fs := range slices.Concat(damaged(t, mergedStore(t), ".log"), damaged(t, mergedStore(t), "MANIFEST")) {
 		r, err := OpenReplica(Config{FS: fs, Dir: testDir, Shard: testShard, Logger: quiet()})
@@ -148,6 +149,7 @@ func checkMerged(t *testing.T, r *Replica) error {
 
 // TestADamagedTableIsNeverServed flips bits of the SST files: reads answer right, or CORRUPT, or the store does not open.
 func TestADamagedTableIsNeverServed(t *testing.T) {
+	t.Parallel()
 	noticed := 0
 	for i, fs := range damaged(t, mergedStore(t), ".sst") {
 		r, err := OpenReplica(Config{FS: fs, Dir: testDir, Shard: testShard, Logger: quiet()})
@@ -228,6 +230,7 @@ func (w watched) WithAttrs([]slog.Attr) slog.Handler { return w }
 // TestADamagedBlockCostsTheReadsThatNeedItAndNothingElse damages the middle of a large table's file, and goes on merging
 // into the store until a compaction meets the block.
 func TestADamagedBlockCostsTheReadsThatNeedItAndNothingElse(t *testing.T) {
+	t.Parallel()
 	fs := vfs.NewCrashableMem()
 	r := openTest(t, fs)
 	const bad, good = 1, 2
@@ -306,6 +309,7 @@ func largestTable(t *testing.T, fs vfs.FS) string {
 // TestAMissingFileOfTheStoreIsCorruptAtOpen: without the marker of its manifest, Pebble would take the directory for an
 // empty one.
 func TestAMissingFileOfTheStoreIsCorruptAtOpen(t *testing.T) {
+	t.Parallel()
 	for _, part := range []string{"MANIFEST-", "marker.manifest", ".sst"} {
 		fs := mergedStore(t)
 		names, err := fs.List(testDir + "/db")
@@ -328,6 +332,7 @@ func TestAMissingFileOfTheStoreIsCorruptAtOpen(t *testing.T) {
 }
 
 func TestAFileOfTheStoreThatWasCutShortIsCorruptAtOpen(t *testing.T) {
+	t.Parallel()
 	fs := mergedStore(t)
 	path := largestTable(t, fs)
 	f, err := fs.Open(path)
@@ -348,6 +353,7 @@ func TestAFileOfTheStoreThatWasCutShortIsCorruptAtOpen(t *testing.T) {
 // TestCompactionsBeginByThemselves, one after another: the scheduler is Pebble's own without a part of it, by a constructor
 // that Pebble has for its tests.
 func TestCompactionsBeginByThemselves(t *testing.T) {
+	t.Parallel()
 	cfg := Config{FS: vfs.NewCrashableMem(), Dir: testDir, Logger: quiet()}
 	opts := storeOptions(&cfg, newFailure(cfg.Logger))
 	opts.L0StopWritesThreshold = 1000 // writes do not wait for compactions

@@ -11,6 +11,7 @@ import (
 )
 
 func TestEveryChangeOfADeltaComesBackOnceAndInOrder(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 2))
 		var changes []change
@@ -71,6 +72,7 @@ func TestEveryChangeOfADeltaComesBackOnceAndInOrder(t *testing.T) {
 }
 
 func TestAKeyThatComesTwiceIsRefused(t *testing.T) {
+	t.Parallel()
 	w := NewDeltaWriter()
 	w.Add(0, []byte("a"), []byte("1"))
 	w.Add(1, []byte("a"), nil)
@@ -85,6 +87,7 @@ func TestAKeyThatComesTwiceIsRefused(t *testing.T) {
 }
 
 func TestALargeValueMakesALargeChunk(t *testing.T) {
+	t.Parallel()
 	big := bytes.Repeat([]byte("x"), dataflow.MaxDeltaChunkBytes+1)
 	chunks, _ := encodeDelta(t, []change{{0, "a", []byte("1")}, {0, "b", big}, {0, "c", []byte("3")}})
 	if len(chunks) != 3 {
@@ -93,12 +96,14 @@ func TestALargeValueMakesALargeChunk(t *testing.T) {
 }
 
 func TestADeltaOfNothingHasNoChunks(t *testing.T) {
+	t.Parallel()
 	if chunks, digest := encodeDelta(t, nil); len(chunks) != 0 || digest != 0 {
 		t.Fatalf("%d chunks, digest %x", len(chunks), digest)
 	}
 }
 
 func TestAWriterCanBeUsedAgain(t *testing.T) {
+	t.Parallel()
 	w := NewDeltaWriter()
 	for range 2 {
 		w.Add(0, []byte("k"), []byte("v"))
@@ -109,6 +114,7 @@ func TestAWriterCanBeUsedAgain(t *testing.T) {
 }
 
 func TestAnErrorOfEmitEndsTheDelta(t *testing.T) {
+	t.Parallel()
 	w := NewDeltaWriter()
 	w.Add(0, []byte("k"), []byte("v"))
 	stop := errors.New("stop")
@@ -118,6 +124,7 @@ func TestAnErrorOfEmitEndsTheDelta(t *testing.T) {
 }
 
 func TestEveryFlippedBitOfAChunkIsNoticed(t *testing.T) {
+	t.Parallel()
 	chunks, _ := encodeDelta(t, []change{{1, "a", []byte("1")}, {1, "b", nil}, {1, "c", []byte("3")}}) // one block
 	c := chunks[0]
 	for bit := range len(c) * 8 {

@@ -52,6 +52,7 @@ func digestOf(state rows) (d Digest) {
 }
 
 func TestADigestEndsWithItsContext(t *testing.T) {
+	t.Parallel()
 	r := openTest(t, vfs.NewCrashableMem())
 	defer closeTest(t, r)
 	var changes []change
@@ -77,6 +78,7 @@ func TestADigestEndsWithItsContext(t *testing.T) {
 }
 
 func TestADamagedCopyIsFound(t *testing.T) {
+	t.Parallel()
 	mem := vfs.NewCrashableMem()
 	r := openTest(t, mem)
 	defer closeTest(t, r)

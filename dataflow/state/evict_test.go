@@ -153,9 +153,11 @@ func (m *evictModel) checkAll() {
 // TestAnEvictedKeyIsInTheNewestCommittedCut drives tables whose budget is too small for their keys, with freezes and commits
 // under way, and compares what the table and the newest cut say together with a model.
 func TestAnEvictedKeyIsInTheNewestCommittedCut(t *testing.T) {
+	t.Parallel()
 	for i, shape := range tableShapes {
 		for seed := range uint64(2) {
 			t.Run(fmt.Sprintf("shape=%d/seed=%d", i, seed), func(t *testing.T) {
+				t.Parallel()
 				limit := int64(40 << 10)
 				if shape.ValBytes == 0 { // some values are large
 					limit = 512 << 10
@@ -226,6 +228,7 @@ func TestAnEvictedKeyIsInTheNewestCommittedCut(t *testing.T) {
 }
 
 func TestATableWithNothingToEvictPressesTheBudgetUntilACommit(t *testing.T) {
+	t.Parallel()
 	b := NewBudget(15 << 10)
 	table := NewTable(Shape{KeyBytes: 16, ValBytes: 8}, b)
 	defer table.Close()
@@ -260,6 +263,7 @@ func TestATableWithNothingToEvictPressesTheBudgetUntilACommit(t *testing.T) {
 }
 
 func TestEveryCommittedEntryCanBeEvicted(t *testing.T) {
+	t.Parallel()
 	table := NewTable(Shape{KeyBytes: 16, ValBytes: 8}, NewBudget(1))
 	defer table.Close()
 	for i := range 64 {
@@ -280,6 +284,7 @@ func TestEveryCommittedEntryCanBeEvicted(t *testing.T) {
 }
 
 func TestABudgetIsNotPressedByATableThatIsGone(t *testing.T) {
+	t.Parallel()
 	b := NewBudget(1)
 	table := NewTable(Shape{KeyBytes: 16, ValBytes: 8}, b)
 	table.Lock()
@@ -297,6 +302,7 @@ func TestABudgetIsNotPressedByATableThatIsGone(t *testing.T) {
 
 // TestATableWithoutWorkIsAskedForMemory lets one table take all memory while another, whose entries are committed, is idle.
 func TestATableWithoutWorkIsAskedForMemory(t *testing.T) {
+	t.Parallel()
 	b := NewBudget(64 << 10)
 	fill := func(n dataflow.CheckpointID) *Table {
 		table := NewTable(Shape{KeyBytes: 16, ValBytes: 8}, b)
@@ -338,6 +344,7 @@ func TestATableWithoutWorkIsAskedForMemory(t *testing.T) {
 // the budget until it commits, whatever other tables commit meanwhile. Without that its pipeline, whose checkpoints are off, made
 // none, and memory stayed exceeded.
 func TestWhoWantsMemoryIsNotForgottenWhenAnotherCommits(t *testing.T) {
+	t.Parallel()
 	b := NewBudget(64 << 10)
 	change := func(table *Table, keys int) {
 		table.Lock()
@@ -401,6 +408,7 @@ func TestWhoWantsMemoryIsNotForgottenWhenAnotherCommits(t *testing.T) {
 
 // TestLayersCountForHalfOfTheBudget lets layers take more and more: tables give way, but for half of the budget at most.
 func TestLayersCountForHalfOfTheBudget(t *testing.T) {
+	t.Parallel()
 	b := NewBudget(64 << 10)
 	table := NewTable(Shape{KeyBytes: 16, ValBytes: 8}, b)
 	defer table.Close()
@@ -431,6 +439,7 @@ func TestLayersCountForHalfOfTheBudget(t *testing.T) {
 }
 
 func TestAttemptsThatComeToNothingDoNotAddUp(t *testing.T) {
+	t.Parallel()
 	table := NewTable(Shape{KeyBytes: 16, ValBytes: 8}, NewBudget(1<<30))
 	defer table.Close()
 	for n := range dataflow.CheckpointID(100) {
@@ -456,6 +465,7 @@ func TestAttemptsThatComeToNothingDoNotAddUp(t *testing.T) {
 // TestATableKnowsWhichKeysItHasEvicted asks for keys that were evicted, and for others, until so many are gone that it is no
 // longer worth its memory.
 func TestATableKnowsWhichKeysItHasEvicted(t *testing.T) {
+	t.Parallel()
 	b := NewBudget(64 << 10)
 	table := NewTable(Shape{KeyBytes: 16, ValBytes: 8}, b)
 	defer table.Close()

@@ -14,6 +14,7 @@ import (
 // TestALayerOfOneShardsKeysIsShortToSearch is about hashes that share the bits that chose the shard: ranks made of those bits
 // would put all keys into an eighth of the buckets.
 func TestALayerOfOneShardsKeysIsShortToSearch(t *testing.T) {
+	t.Parallel()
 	const shards = 8
 	var hashes []uint64
 	for i := uint64(0); len(hashes) < 20_000; i++ {
@@ -46,6 +47,7 @@ func TestALayerOfOneShardsKeysIsShortToSearch(t *testing.T) {
 }
 
 func TestKeysWithOneRankAreToldApart(t *testing.T) {
+	t.Parallel()
 	var l layerBuilder
 	rb := l.run(0)
 	for i := range 100 {
@@ -70,6 +72,7 @@ func TestKeysWithOneRankAreToldApart(t *testing.T) {
 }
 
 func TestKeysAreSortedWhateverTheyHaveInCommon(t *testing.T) {
+	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
 	for name, key := range map[string]func(i int) []byte{
 		"numbers as text": func(i int) []byte { return fmt.Appendf(nil, "\x05k%011d\x00", i*7919%5000) },
@@ -107,6 +110,7 @@ func TestKeysAreSortedWhateverTheyHaveInCommon(t *testing.T) {
 
 // Layers are asked in groups: a key may be in any of them, in several, deleted, or in none.
 func TestALookUpFindsTheNewestOfManyLayers(t *testing.T) {
+	t.Parallel()
 	const layers, keys = 2*probeRuns + 1, 300
 	v := new(View)
 	want := map[int]string{}

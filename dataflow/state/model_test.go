@@ -3,6 +3,7 @@ package state
 import (
 	"cmp"
 	"context"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -592,13 +593,17 @@ func (w *world) crashNow() {
 	w.restart(w.fs)
 }
 
+var histories = flag.Uint64("histories", 24, "how many random histories TestRandomHistoriesGiveTheModelsCuts drives a replica through")
+
 func TestRandomHistoriesGiveTheModelsCuts(t *testing.T) {
-	seeds := uint64(60)
+	t.Parallel()
+	seeds := *histories
 	if testing.Short() {
-		seeds = 5
+		seeds = min(seeds, 5)
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			t.Parallel()
 			w := newWorld(t, seed)
 			for i := range 150 {
 				w.step()
@@ -617,12 +622,14 @@ func TestRandomHistoriesGiveTheModelsCuts(t *testing.T) {
 // TestACrashAtAnyWriteKeepsEveryCut takes the disk as a crash would leave it before every writing operation of some
 // histories, opens it, feeds it again and compares every retained cut.
 func TestACrashAtAnyWriteKeepsEveryCut(t *testing.T) {
+	t.Parallel()
 	seeds := uint64(4)
 	if testing.Short() {
 		seeds = 1
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			t.Parallel()
 			w := newWorld(t, 1000+seed)
 			w.guarded(func() { w.crash.armed, w.crash.every = true, 1 })
 			// How many writes a history makes depends a little on how flushes and merges fall together.

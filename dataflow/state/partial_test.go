@@ -365,9 +365,11 @@ func (m *partialModel) check() {
 // TestPartialsGiveTheSumsThatLookUpsGive drives tables that are too small for their keys, through freezes that overlap, commits,
 // attempts that are given up, folds into the store, fills and recoveries, and compares every cut and every read with a model.
 func TestPartialsGiveTheSumsThatLookUpsGive(t *testing.T) {
+	t.Parallel()
 	for i, shape := range tableShapes {
 		for seed := range uint64(2) {
 			t.Run(fmt.Sprintf("shape=%d/seed=%d", i, seed), func(t *testing.T) {
+				t.Parallel()
 				m := newPartialModel(t, shape, seed)
 				for range 2500 {
 					switch op := m.rng.IntN(1000); {
@@ -405,6 +407,7 @@ func TestPartialsGiveTheSumsThatLookUpsGive(t *testing.T) {
 
 // TestAPartialThatCannotBeMergedIsAnErrorThatNamesTheKey has a base that the merge refuses.
 func TestAPartialThatCannotBeMergedIsAnErrorThatNamesTheKey(t *testing.T) {
+	t.Parallel()
 	r := openTest(t, vfs.NewCrashableMem())
 	defer closeTest(t, r)
 	digest := feed(t, r, dataflow.DeltaID{Pipeline: 1, Incarnation: 1, Seq: 1}, []change{{0, "k", []byte("bad")}})

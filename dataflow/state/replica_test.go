@@ -30,6 +30,7 @@ func id(r dataflow.DeltaRef) dataflow.DeltaID {
 }
 
 func TestACutIsReadableWhenDeltaAndCommitHaveComeInEitherOrder(t *testing.T) {
+	t.Parallel()
 	r := openTest(t, vfs.NewCrashableMem())
 	defer closeTest(t, r)
 	changes := []change{{0, testKey(1), []byte("a")}}
@@ -64,6 +65,7 @@ func TestACutIsReadableWhenDeltaAndCommitHaveComeInEitherOrder(t *testing.T) {
 }
 
 func TestAwaitReturnsWhenTheDeltaComes(t *testing.T) {
+	t.Parallel()
 	r := openTest(t, vfs.NewCrashableMem())
 	defer closeTest(t, r)
 	changes := []change{{0, testKey(1), []byte("a")}}
@@ -91,6 +93,7 @@ func TestAwaitReturnsWhenTheDeltaComes(t *testing.T) {
 }
 
 func TestADigestThatDiffersIsCorruptAndNeverServed(t *testing.T) {
+	t.Parallel()
 	r := openTest(t, vfs.NewCrashableMem())
 	defer closeTest(t, r)
 	digest := feed(t, r, id(ref(1, 1)), []change{{0, testKey(1), []byte("a")}})
@@ -104,6 +107,7 @@ func TestADigestThatDiffersIsCorruptAndNeverServed(t *testing.T) {
 }
 
 func TestADigestThatDiffersFromTheStoresIsCorrupt(t *testing.T) {
+	t.Parallel()
 	fs := vfs.NewCrashableMem()
 	r := openTest(t, fs)
 	digest := feed(t, r, id(ref(1, 1)), []change{{0, testKey(1), []byte("a")}})
@@ -122,6 +126,7 @@ func TestADigestThatDiffersFromTheStoresIsCorrupt(t *testing.T) {
 }
 
 func TestDamagedChunksAndEndsAreCorrupt(t *testing.T) {
+	t.Parallel()
 	r := openTest(t, vfs.NewCrashableMem())
 	defer closeTest(t, r)
 	chunks, digest := encodeDelta(t, []change{{0, testKey(1), []byte("a")}})
@@ -137,6 +142,7 @@ func TestDamagedChunksAndEndsAreCorrupt(t *testing.T) {
 }
 
 func TestAViewStaysAsItIsWhileEverythingMovesOn(t *testing.T) {
+	t.Parallel()
 	r := openTest(t, vfs.NewCrashableMem())
 	defer closeTest(t, r)
 	state := rows{}
@@ -182,6 +188,7 @@ func TestAViewStaysAsItIsWhileEverythingMovesOn(t *testing.T) {
 
 // Of those who read at once only the first makes a view, and none keeps alive what a merge has freed.
 func TestThoseWhoHoldACutAtOnceShareItsView(t *testing.T) {
+	t.Parallel()
 	r := openTest(t, vfs.NewCrashableMem())
 	defer closeTest(t, r)
 	state := rows{}
@@ -227,6 +234,7 @@ func TestThoseWhoHoldACutAtOnceShareItsView(t *testing.T) {
 // TestCutsBelowAMergeAreRefusedFromItsStart asks in the middle of an ingest, when the store holds the new base already and
 // the layers are still there: an older cut would be torn.
 func TestCutsBelowAMergeAreRefusedFromItsStart(t *testing.T) {
+	t.Parallel()
 	var r *Replica
 	var asked []error
 	fs := errorfs.Wrap(vfs.NewCrashableMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
@@ -263,6 +271,7 @@ func TestCutsBelowAMergeAreRefusedFromItsStart(t *testing.T) {
 }
 
 func TestLayersBetweenRetainedCutsAreMerged(t *testing.T) {
+	t.Parallel()
 	r := openTest(t, vfs.NewCrashableMem())
 	state := rows{}
 	at := map[dataflow.CheckpointID]rows{}
@@ -297,6 +306,7 @@ func TestLayersBetweenRetainedCutsAreMerged(t *testing.T) {
 // A copy that knows of newer cuts than the one who settles has merged layers across the position, in memory. What it said then that
 // its store holds, the store did not hold, and the next start, with a log that had forgotten these deltas, was without them.
 func TestAPositionInsideAMergedLayerIsSettledWithAllOfTheLayer(t *testing.T) {
+	t.Parallel()
 	fs := vfs.NewCrashableMem()
 	r := openTest(t, fs)
 	state := rows{}
@@ -359,6 +369,7 @@ func TestAPositionInsideAMergedLayerIsSettledWithAllOfTheLayer(t *testing.T) {
 
 // Whatever makes such a merge, the store must not say that it holds what it does not.
 func TestAMergeWhoseLayersLackADeltaIsRefused(t *testing.T) {
+	t.Parallel()
 	r := openTest(t, vfs.NewCrashableMem())
 	defer closeTest(t, r)
 	for s := range 3 {
@@ -385,6 +396,7 @@ func TestAMergeWhoseLayersLackADeltaIsRefused(t *testing.T) {
 }
 
 func TestAReplicaBehindTheSettledPositionMergesThen(t *testing.T) {
+	t.Parallel()
 	fs := vfs.NewCrashableMem()
 	r := openTest(t, fs)
 	changes := []change{{0, testKey(1), []byte("a")}}
@@ -410,6 +422,7 @@ func TestAReplicaBehindTheSettledPositionMergesThen(t *testing.T) {
 }
 
 func TestAMergeLeavesNoFilesBehind(t *testing.T) {
+	t.Parallel()
 	fs := vfs.NewCrashableMem()
 	r := openTest(t, fs)
 	defer closeTest(t, r)
@@ -431,6 +444,7 @@ func TestAMergeLeavesNoFilesBehind(t *testing.T) {
 }
 
 func TestADirectoryOfAnotherShardIsRefused(t *testing.T) {
+	t.Parallel()
 	fs := vfs.NewCrashableMem()
 	closeTest(t, openTest(t, fs))
 	_, err := OpenReplica(Config{FS: fs, Dir: testDir, Shard: testShard + 1, Logger: quiet()})
@@ -443,6 +457,7 @@ func TestADirectoryOfAnotherShardIsRefused(t *testing.T) {
 }
 
 func TestCloseReportsWhatWasNotReleased(t *testing.T) {
+	t.Parallel()
 	r := openTest(t, vfs.NewCrashableMem())
 	digest := feed(t, r, id(ref(1, 1)), []change{{0, testKey(1), []byte("a")}})
 	if err := r.Publish(commitOf(uid, 1, ref(1, 1), digest)); err != nil {
@@ -463,6 +478,7 @@ func TestCloseReportsWhatWasNotReleased(t *testing.T) {
 }
 
 func TestReplicasShareACache(t *testing.T) {
+	t.Parallel()
 	cache := NewCache(1 << 20)
 	fs := vfs.NewCrashableMem()
 	for shard := range dataflow.ShardID(2) {
@@ -512,6 +528,7 @@ func (h *holdUp) Handle(_ context.Context, r slog.Record) error {
 // Pebble parks a goroutine that could not write its manifest with its lock held, which who asks for figures or a view, or ends one,
 // needs too. Asked just before that was known, they never came back, and the node that should have stopped did not.
 func TestNobodyWaitsForAStoreThatFailsMeanwhile(t *testing.T) {
+	t.Parallel()
 	if !inChild(t) {
 		return
 	}
@@ -594,6 +611,7 @@ func failMeanwhile(t *testing.T, inside string, do func(*Replica, *View)) {
 }
 
 func TestAFailedDiskIsReportedAndNothingExits(t *testing.T) {
+	t.Parallel()
 	if !inChild(t) {
 		return
 	}

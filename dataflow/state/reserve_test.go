@@ -9,6 +9,7 @@ import (
 )
 
 func TestATableWithRoomReservedHoldsWhatOneWithoutHolds(t *testing.T) {
+	t.Parallel()
 	for _, reserved := range []int{0, 1, 1000, 100_000} {
 		table := NewTable(Shape{KeyBytes: 8, ValBytes: 8}, nil)
 		table.BeginFill()
@@ -40,6 +41,7 @@ func TestATableWithRoomReservedHoldsWhatOneWithoutHolds(t *testing.T) {
 }
 
 func TestRoomIsNotReservedBeyondTheBudget(t *testing.T) {
+	t.Parallel()
 	b := NewBudget(1 << 20)
 	table := NewTable(Shape{KeyBytes: 8, ValBytes: 8}, b)
 	defer table.Close()
@@ -54,6 +56,7 @@ func TestRoomIsNotReservedBeyondTheBudget(t *testing.T) {
 }
 
 func TestARoomThatIsReservedIsNotLeft(t *testing.T) {
+	t.Parallel()
 	table := NewTable(Shape{KeyBytes: 8, ValBytes: 8}, nil)
 	defer table.Close()
 	table.BeginFill()
@@ -70,6 +73,7 @@ func TestARoomThatIsReservedIsNotLeft(t *testing.T) {
 }
 
 func TestStoredCountsWhatTheStoreHasOfAStage(t *testing.T) {
+	t.Parallel()
 	r := openTest(t, vfs.NewCrashableMem())
 	defer closeTest(t, r)
 	var changes []change

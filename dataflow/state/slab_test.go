@@ -12,6 +12,7 @@ import (
 
 // TestCellsNeverOverlap allocates and frees cells at random, each filled with bytes of its own.
 func TestCellsNeverOverlap(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 4))
 		var s slab
@@ -52,6 +53,7 @@ func TestCellsNeverOverlap(t *testing.T) {
 }
 
 func TestLargeValuesSurviveACompaction(t *testing.T) {
+	t.Parallel()
 	table := NewTable(Shape{KeyBytes: 16}, NewBudget(1<<40))
 	defer table.Close()
 	want := map[string][]byte{}
@@ -78,6 +80,7 @@ func TestLargeValuesSurviveACompaction(t *testing.T) {
 
 // TestASlabIsPackedInStepsWhileItIsUsed changes, removes and adds values between the steps of a compaction.
 func TestASlabIsPackedInStepsWhileItIsUsed(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(4) {
 		m := newTableModel(t, Shape{KeyBytes: 16}, seed, 0)
 		large := strings.Repeat("a value that goes again", 40)
@@ -123,6 +126,7 @@ func TestASlabIsPackedInStepsWhileItIsUsed(t *testing.T) {
 }
 
 func TestAFoldedLayerIsNoLargerThanItsEntries(t *testing.T) {
+	t.Parallel()
 	one := func(seq dataflow.DeltaSeq) *layer {
 		w := NewDeltaWriter()
 		w.Add(1, fmt.Append(nil, "k", seq), []byte("v"))

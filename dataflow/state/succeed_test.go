@@ -13,9 +13,11 @@ import (
 // TestASuccessorHasWhatTheCutHas lets tables follow each other, whose keys change and go between cuts that are committed or not,
 // and compares each successor with the cut that it begins from.
 func TestASuccessorHasWhatTheCutHas(t *testing.T) {
+	t.Parallel()
 	for i, shape := range tableShapes {
 		for seed := range uint64(3) {
 			t.Run(fmt.Sprintf("shape=%d/seed=%d", i, seed), func(t *testing.T) {
+				t.Parallel()
 				rng := rand.New(rand.NewPCG(seed, 9))
 				budget := NewBudget(1 << 40)
 				table := NewTable(shape, budget)

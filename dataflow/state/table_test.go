@@ -193,9 +193,11 @@ func (m *tableModel) empty() {
 // TestFreezesGiveTheStateAtTheirMoment drives tables at random, with several freezes outstanding, and checks that the
 // gathered deltas, laid over each other in order, give the state at each freeze.
 func TestFreezesGiveTheStateAtTheirMoment(t *testing.T) {
+	t.Parallel()
 	for i, shape := range tableShapes {
 		for seed := range uint64(6) {
 			t.Run(fmt.Sprintf("shape=%d/seed=%d", i, seed), func(t *testing.T) {
+				t.Parallel()
 				m := newTableModel(t, shape, seed, []int{30, 3000}[seed%2])
 				for _, k := range m.keys[:min(10, len(m.keys))] {
 					v := m.value()
@@ -234,8 +236,10 @@ func TestFreezesGiveTheStateAtTheirMoment(t *testing.T) {
 
 // TestMemoryFollowsTheKeys keeps a table at the same number of keys while all of them are replaced again and again.
 func TestMemoryFollowsTheKeys(t *testing.T) {
+	t.Parallel()
 	for i, shape := range tableShapes {
 		t.Run(fmt.Sprintf("shape=%d", i), func(t *testing.T) {
+			t.Parallel()
 			m := newTableModel(t, shape, 1, 0)
 			var bytes int64
 			for round := range 40 {
@@ -262,6 +266,7 @@ func TestMemoryFollowsTheKeys(t *testing.T) {
 }
 
 func TestAKeyOfEightBytesTakesAtMost32WithItsValueAtAnyFill(t *testing.T) {
+	t.Parallel()
 	table := NewTable(Shape{KeyBytes: 9, ValBytes: 8}, nil)
 	defer table.Close()
 	key := make([]byte, 9)
@@ -277,6 +282,7 @@ func TestAKeyOfEightBytesTakesAtMost32WithItsValueAtAnyFill(t *testing.T) {
 }
 
 func TestFreezeOfAnUnchangedTableIsEmpty(t *testing.T) {
+	t.Parallel()
 	table := NewTable(Shape{KeyBytes: 16}, nil)
 	defer table.Close()
 	table.Load([]byte("k"), []byte("v"))
@@ -287,6 +293,7 @@ func TestFreezeOfAnUnchangedTableIsEmpty(t *testing.T) {
 }
 
 func TestAnEmptyValueIsNotADeletedOne(t *testing.T) {
+	t.Parallel()
 	table := NewTable(Shape{KeyBytes: 16}, nil)
 	defer table.Close()
 	change := func(val []byte) {
@@ -305,6 +312,7 @@ func TestAnEmptyValueIsNotADeletedOne(t *testing.T) {
 }
 
 func TestAClosedTableSaysSo(t *testing.T) {
+	t.Parallel()
 	table := NewTable(Shape{KeyBytes: 16}, nil)
 	table.Load([]byte("k"), []byte("v"))
 	table.Close()
@@ -320,6 +328,7 @@ func TestAClosedTableSaysSo(t *testing.T) {
 }
 
 func TestSizesOfCellsWasteAFifthAtMost(t *testing.T) {
+	t.Parallel()
 	for n := 1; n <= maxCell; n++ {
 		_, capacity := capacityFor(n)
 		if capacity < n || n >= 16 && capacity > n+n/4 {
@@ -333,6 +342,7 @@ func TestSizesOfCellsWasteAFifthAtMost(t *testing.T) {
 
 // TestReadersRunBesideTheWriter is for the race detector.
 func TestReadersRunBesideTheWriter(t *testing.T) {
+	t.Parallel()
 	table := NewTable(Shape{KeyBytes: 16}, nil)
 	stop := make(chan struct{})
 	var readers sync.WaitGroup
