@@ -58,9 +58,16 @@ func (s *Store) runCommits() {
 				waiting = append(waiting, r)
 			case <-s.nudge:
 				clean = true
+			case m := <-s.ahead.made:
+				if err := s.tookAhead(m); err != nil {
+					_ = s.setFailed(err) // nobody waits: whoever writes next hears of it
+				}
 			case <-s.closing:
 				s.finishRequests()
 				s.writeLastState()
+				if err := s.awaitAhead(); err != nil {
+					_ = s.setFailed(err) // nobody waits: Err tells of it
+				}
 				return
 			}
 		}
@@ -71,6 +78,11 @@ func (s *Store) runCommits() {
 				continue
 			case <-s.nudge:
 				clean = true
+				continue
+			case m := <-s.ahead.made:
+				if err := s.tookAhead(m); err != nil {
+					_ = s.setFailed(err) // answered to those who wait, below
+				}
 				continue
 			default:
 			}
@@ -92,7 +104,9 @@ func (s *Store) runCommits() {
 				r.done <- err
 			}
 			waiting = nil
+			continue
 		}
+		s.lookAhead()
 	}
 }
 

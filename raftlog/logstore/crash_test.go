@@ -214,7 +214,11 @@ func (s step) doInstall(store *logstore.Store) error {
 // run does steps until one fails, and returns what the store has promised: the models after all that succeeded, and the
 // one that was under way.
 func run(store *logstore.Store, steps []step) (map[string]*groupModel, *step, error) {
-	models := map[string]*groupModel{}
+	return runOn(store, map[string]*groupModel{}, steps)
+}
+
+// runOn does steps behind those that models are of.
+func runOn(store *logstore.Store, models map[string]*groupModel, steps []step) (map[string]*groupModel, *step, error) {
 	for i, s := range steps {
 		if err := s.do(store); err != nil {
 			return models, &steps[i], err

@@ -20,10 +20,10 @@
 // end of the log when no valid batch follows them, and damage when one does. Damage is refused at Open, never skipped.
 //
 // L2. A segment is sealed (its index is written behind its last batch, a pointer to it into the seal block, one sync)
-// before its successor is created. So every segment but the newest has a valid seal, or is damaged. When the successor is
+// before its successor is begun. So every segment but the newest has a valid seal, or is damaged. When the successor is
 // durable, and before anything in it is answered, a mark beside the seal names it: a newest segment that has such a mark
-// is not the newest. A newest segment without a sound beginning was never finished, and is removed at Open, unless the one
-// before it has a mark: then it is damaged, which is refused.
+// is not the newest. A newest file without a sound beginning was never begun (L8), or not to its end, and is removed at
+// Open, unless the one before it has a mark that names it: then it is damaged, which is refused.
 //
 // L3. Every segment begins with a record of the whole state: per group the range that Raft has, the lowest retained index,
 // the vote; and of the census (segments.go): which segments there are, which groups have entries in each, and which ends
@@ -43,6 +43,14 @@
 // L7. What another node's log holds comes in beside the log that it is to replace, under another name: Reset, Place
 // (records like those of copies, below Raft's range, with holes), and Adopt, which swaps the two names and empties the old
 // log by one record. So a crash leaves the one or the other.
+//
+// L8. The file of the next segment is made ahead of need (ahead.go): when half of the active one is written, a goroutine
+// creates it under its name, or renames a free one, allocates its blocks, and syncs it and the directory. A rotation then
+// writes to it only, and syncs its data. It has no header before it is begun, whatever a recycled file holds: that names
+// another sequence number. There is one at most, and none before the active segment is marked in the one before it, so that
+// what L2 says of the newest file tells it from damage. It is in no census, and no segment before it is begun. For want of
+// space, or when it cannot be created, it is made when it is needed; a failed sync is final (L5). Close waits for the
+// goroutine and removes the file.
 //
 // # What is not promised
 //

@@ -36,7 +36,8 @@ func (s *Store) recover() error {
 	} else {
 		s.nextSeq = 1
 	}
-	if seqs, err = s.openSegments(seqs); err != nil {
+	seqs, unfinished, err := s.openSegments(seqs)
+	if err != nil {
 		return err
 	}
 	for i, seg := range s.mu.segs {
@@ -49,19 +50,22 @@ func (s *Store) recover() error {
 			return err
 		}
 	}
-	return s.finishRecovery()
+	if err := s.finishRecovery(); err != nil || unfinished == nil {
+		return err
+	}
+	return s.removeUnfinished(unfinished)
 }
 
 // openSegments opens the files and reads their headers. A newest file without a sound header and first batch was being
-// made when the process ended: nothing in it was ever promised, and it is removed. But when the one before it has a mark
-// (L2), the newest had been durable: it is damaged, and stays as it is.
-func (s *Store) openSegments(seqs []uint64) ([]uint64, error) {
+// made, or waited to be needed (L8), when the process ended: nothing in it was ever promised, and it is removed. But when
+// the one before it has a mark (L2), the newest that this names had been durable: it is damaged and stays as it is, or it
+// is missing. It returns the others, and the unfinished one, closed.
+func (s *Store) openSegments(seqs []uint64) (_ []uint64, unfinished *segment, _ error) {
 	newest := len(seqs) - 1
-	var unfinished *segment
 	for i := newest; i >= 0; i-- {
 		f, err := s.fs.OpenReadWrite(s.path(segmentName(seqs[i])), vfs.WriteCategoryUnspecified)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		seg := &segment{seq: seqs[i], file: f}
 		s.mu.segs = append(s.mu.segs, seg) // closed by closeFiles from here on
@@ -71,39 +75,43 @@ func (s *Store) openSegments(seqs []uint64) ([]uint64, error) {
 			continue
 		}
 		if errors.Is(err, errInvalid) {
-			return nil, s.corruptHead(seg)
+			return nil, nil, s.corruptHead(seg)
 		}
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if unfinished == nil || i != newest-1 {
 			continue
 		}
 		if next, err := seg.next(); err != nil {
-			return nil, err
+			return nil, nil, err
+		} else if next == unfinished.seq {
+			return nil, nil, s.corruptHead(unfinished)
 		} else if next != 0 {
-			return nil, s.corruptHead(unfinished)
+			return nil, nil, missing(seg, next)
 		}
 	}
 	slices.Reverse(s.mu.segs)
 	if unfinished == nil {
-		return seqs, nil
+		return seqs, nil, nil
 	}
 	s.mu.segs = s.mu.segs[:newest]
-	return seqs[:newest], s.removeUnfinished(unfinished)
+	return seqs[:newest], unfinished, unfinished.file.Close()
+}
+
+// missing says that the segment is missing that a segment's mark names.
+func missing(seg *segment, next uint64) error {
+	return dataflow.Errorf(dataflow.ReasonCorrupt, "segment %s, which came after %s, is missing", segmentName(next), segmentName(seg.seq))
 }
 
 func (s *Store) corruptHead(seg *segment) error {
 	return s.corrupt(seg, 0, "its header or first batch is damaged")
 }
 
-// removeUnfinished removes a segment that was being made when the process ended. That is durable before another is made:
-// two unfinished files would not be understood.
+// removeUnfinished removes a segment that was being made, or was not needed yet, when the process ended. That is durable
+// before another is made: two unfinished files would not be understood.
 func (s *Store) removeUnfinished(seg *segment) error {
-	s.opts.Logger.Info("a segment that was never finished is removed", "segment", seg.seq)
-	if err := seg.file.Close(); err != nil {
-		return err
-	}
+	s.opts.Logger.Info("a segment that was never begun, or not to its end, is removed", "segment", seg.seq)
 	if err := s.fs.Remove(s.path(segmentName(seg.seq))); err != nil {
 		return err
 	}
@@ -245,7 +253,7 @@ func (s *Store) recoverNewest(seg *segment) error {
 		return err
 	}
 	if next != 0 {
-		return dataflow.Errorf(dataflow.ReasonCorrupt, "segment %s, which came after %s, is missing", segmentName(next), segmentName(seg.seq))
+		return missing(seg, next)
 	}
 	b, err := seg.readAll()
 	if err != nil {

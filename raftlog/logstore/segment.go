@@ -48,38 +48,63 @@ func parseSegmentName(name string) (seq uint64, ok bool) {
 	return seq, err == nil
 }
 
-// createSegment makes the file of a new segment, from a recycled file where there is one, and writes its header and its
-// first batch, the state of all groups (L3). On return both are durable, and the name is.
+// createSegment begins a new segment, in the file that was made ahead of need or in one that it makes, and writes its
+// header and its first batch, the state of all groups (L3). On return both are durable, and the name is.
 func (s *Store) createSegment() (*segment, error) {
 	var nonce [8]byte
 	if _, err := rand.Read(nonce[:]); err != nil {
 		return nil, err
 	}
 	seg := &segment{seq: s.nextSeq, nonce: binary.LittleEndian.Uint64(nonce[:]) | 1, end: dataOffset} // never 0
-	s.nextSeq++
-	path := s.path(segmentName(seg.seq))
-	if n := len(s.free); n > 0 {
-		if err := s.fs.Rename(s.path(s.free[n-1]), path); err != nil {
-			return nil, fmt.Errorf("recycle segment: %w", err)
-		}
-		s.free = s.free[:n-1]
-	}
-	f, err := s.fs.OpenReadWrite(path, vfs.WriteCategoryUnspecified)
+	f, err := s.takeAhead()
 	if err != nil {
-		return nil, fmt.Errorf("create segment: %w", err)
+		return nil, err
 	}
+	made := f != nil
+	if !made {
+		if f, _, err = s.makeFile(seg.seq, s.takeFree()); err != nil {
+			return nil, fmt.Errorf("create segment: %w", err)
+		}
+		// Some file systems cannot preallocate; then the blocks are allocated one by one.
+		if err := f.Preallocate(0, s.opts.SegmentBytes); err != nil {
+			s.opts.Logger.Debug("segment not preallocated", "err", err)
+		}
+	}
+	s.nextSeq++
 	seg.file = f
-	if err := s.initSegment(seg); err != nil {
+	err = s.initSegment(seg)
+	if err == nil && !made {
+		err = vfs.SyncDir(s.fs, s.dir)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("create segment %d: %w", seg.seq, errors.Join(err, f.Close()))
 	}
 	return seg, nil
 }
 
-func (s *Store) initSegment(seg *segment) error {
-	// Some file systems cannot preallocate; then the blocks are allocated one by one.
-	if err := seg.file.Preallocate(0, s.opts.SegmentBytes); err != nil {
-		s.opts.Logger.Debug("segment not preallocated", "err", err)
+// makeFile makes the file of a segment, of the recycled one if there is one. Its content means nothing, and its name is not
+// durable. After an error it returns recycled when that is still to be had.
+func (s *Store) makeFile(seq uint64, recycled string) (f vfs.File, unused string, err error) {
+	path := s.path(segmentName(seq))
+	if recycled != "" {
+		if err := s.fs.Rename(s.path(recycled), path); err != nil {
+			return nil, recycled, fmt.Errorf("recycle %s: %w", recycled, err)
+		}
 	}
+	f, err = s.fs.OpenReadWrite(path, vfs.WriteCategoryUnspecified)
+	return f, "", err
+}
+
+// takeFree returns the name of a file to reuse, or none.
+func (s *Store) takeFree() (name string) {
+	if n := len(s.free); n > 0 {
+		name, s.free = s.free[n-1], s.free[:n-1]
+	}
+	return name
+}
+
+// initSegment writes a segment's header and first batch, and syncs them.
+func (s *Store) initSegment(seg *segment) error {
 	for _, at := range headerOffsets {
 		if _, err := seg.file.WriteAt(appendHeader(nil, seg.seq, seg.nonce), at); err != nil {
 			return err
@@ -91,12 +116,12 @@ func (s *Store) initSegment(seg *segment) error {
 	if _, err := seg.file.WriteAt(b, seg.end); err != nil {
 		return err
 	}
-	if err := seg.file.Sync(); err != nil {
+	if err := seg.file.SyncData(); err != nil {
 		return err
 	}
 	seg.end += int64(len(b))
 	seg.begun = seg.end
-	return vfs.SyncDir(s.fs, s.dir)
+	return nil
 }
 
 // sealSegment writes the active segment's index and seal (L2).
@@ -115,7 +140,7 @@ func (s *Store) sealSegment(seg *segment) error {
 	if _, err := seg.file.WriteAt(appendSeal(nil, seg.nonce, seg.end), sealOffset); err != nil {
 		return err
 	}
-	return seg.file.Sync()
+	return seg.file.SyncData()
 }
 
 // markNext writes into a sealed segment that next, which is durable, came after it. Nothing that was stored in next has
@@ -124,7 +149,7 @@ func (seg *segment) markNext(next *segment) error {
 	if _, err := seg.file.WriteAt(appendNext(nil, seg.nonce, next.seq), nextOffset); err != nil {
 		return err
 	}
-	return seg.file.Sync()
+	return seg.file.SyncData()
 }
 
 // next returns the sequence number of the segment that came after this one; 0 when there is no mark of any.

@@ -38,6 +38,7 @@ type Store struct {
 	active  *segment
 	nextSeq uint64
 	free    []string // names of files to reuse
+	ahead   ahead
 	w       batchWriter
 	nextID  uint32
 	sweep   int     // where the search for sparse segments goes on
@@ -57,6 +58,7 @@ type Store struct {
 type Stats struct {
 	Segments int   // segment files, the active one included
 	Free     int   // files kept for reuse
+	Ahead    int   // files made for the next segment: none, or one
 	Entries  int64 // entries that can be read
 	Batches  int64 // batches written since Open; each is one sync
 	Requests int64 // requests that those batches carried: Requests / Batches is the gain of group commit
@@ -79,6 +81,7 @@ func Open(fs vfs.FS, dir string, opts Options) (*Store, error) {
 		done:     make(chan struct{}),
 	}
 	s.mu.groups = make(map[string]*GroupLog)
+	s.ahead.made = make(chan madeAhead, 1)
 	if err := s.open(); err != nil {
 		return nil, fmt.Errorf("open log store %s: %w", dir, errors.Join(err, s.closeFiles()))
 	}
@@ -193,7 +196,7 @@ func (s *Store) Err() error {
 	return s.mu.err
 }
 
-// Close waits for the write under way, refuses what still waits, and closes the files. Readers must have ended.
+// Close waits for the write under way and for the file that is made ahead of need, refuses what still waits, and closes the files. Readers must have ended.
 func (s *Store) Close() error {
 	s.once.Do(func() {
 		close(s.closing)
@@ -204,7 +207,7 @@ func (s *Store) Close() error {
 }
 
 func (s *Store) closeFiles() error {
-	var errs []error
+	errs := []error{s.closeAhead()}
 	for _, seg := range s.mu.segs {
 		errs = append(errs, seg.file.Close())
 	}
