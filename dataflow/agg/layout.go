@@ -83,6 +83,8 @@ type Layout struct {
 	fixed  int   // length of rows and all fixed parts
 	tails  []int // the slots with a tail, in order
 	maxArg int
+	// byColumn says that UpdateGroups has a kernel for each aggregate, retracts that these take rows with weights.
+	byColumn, retracts bool
 }
 
 // NewLayout returns the layout of the given aggregates. A spec that Resolve would not give is a defect of the planner
@@ -137,6 +139,7 @@ func NewLayout(specs []Spec) *Layout {
 		l.slots[i] = sl
 	}
 	l.divide()
+	l.setKernels()
 	return l
 }
 
