@@ -55,7 +55,8 @@ type Table struct {
 		changed int
 		// frozen holds the frozen sets that are not fully gathered, oldest first.
 		frozen []*Frozen
-		keys   int // that are present
+		keys   int  // that are present
+		fresh  bool // the last Change has made its slot
 		// Of a table with a budget: see evict.go.
 		pending    []*pending            // oldest first
 		committed  dataflow.CheckpointID // the newest cut that can be read
@@ -130,16 +131,15 @@ func (t *Table) Unlock() { t.mu.Unlock() }
 func partOf(hash uint64) int { return int(hash>>10) & (tableParts - 1) }
 
 // Slot is the place of one key, under the table's lock. It and the values it gives are good until the next Change, which
-// may move them.
+// may move them. Four words are as many as the compiler keeps in registers.
 type Slot struct {
 	t     *Table
 	bytes []byte
-	fresh bool
 }
 
 // Fresh reports whether the slot was made by this Change: if the key is one that Missing has named, its value is still to be
 // Set.
-func (s Slot) Fresh() bool { return s.fresh }
+func (s Slot) Fresh() bool { return s.t.mu.fresh }
 
 // Value returns the value, nil when the key is absent. It aliases the table: the writer may change it in place, up to its
 // capacity, after Change.
@@ -215,7 +215,8 @@ func (t *Table) Change(hash uint64, key []byte) Slot {
 			t.keepLocked(part, pos, slot)
 		}
 	}
-	return Slot{t: t, bytes: slot, fresh: !found}
+	t.mu.fresh = !found
+	return Slot{t: t, bytes: slot}
 }
 
 // keepLocked saves what outstanding freezes have not gathered of a slot that is about to change for the first time in its
