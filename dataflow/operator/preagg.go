@@ -1,12 +1,8 @@
 package operator
 
 import (
-	"bytes"
-
-	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/agg"
 	"github.com/weirdb/weir/dataflow/batch"
-	"github.com/weirdb/weir/dataflow/key"
 	"github.com/weirdb/weir/dataflow/plan"
 )
 
@@ -18,17 +14,9 @@ type PreAgg struct {
 	nkeys  int
 	size   int // of an accumulator; 0 = they differ
 
-	table []int32 // open addressing by hash: number of the entry + 1; 0 = free
-	ents  []entry
-
-	idle int // batches left until the next look
-}
-
-type entry struct {
-	hash       uint64
-	from, to   int    // of the key in the batch's key bytes
-	acc        []byte // when accumulators differ in size
-	tableIndex int32
+	groups groups
+	out    Partials
+	idle   int // batches left until the next look
 }
 
 const (
@@ -39,6 +27,11 @@ const (
 	lookAgain = 64
 	// minRows is how many rows a batch needs to say anything about repetition.
 	minRows = 256
+
+	// A PreAgg does not keep the memory of a batch of more rows than keepRows, or whose keys and accumulators took more than
+	// keepBytes.
+	keepRows  = 16 * batch.TargetRows
+	keepBytes = 1 << 20
 )
 
 // NewPreAgg returns a PreAgg for a stage, or nil when the stage's rows cannot be combined: a stage that keeps one row
@@ -68,92 +61,42 @@ func (p *PreAgg) Enabled() bool {
 	return true
 }
 
-// Combine folds the rows of b, the stage's key columns and aggregate arguments, by key. hashes has the hash of each
-// row's key; nil computes them on the way. It returns a hash, key and partial accumulator per distinct key, in order of
-// first appearance; the caller owns them. Weights are respected: a partial may stand for no rows at all and still matter.
-func (p *PreAgg) Combine(b *batch.Batch, hashes []uint64) (outHashes []uint64, keys, accs [][]byte, err error) {
-	p.reset(b.N)
-	keyBytes := make([]byte, 0, 16*b.N)
-	var accBytes []byte // all accumulators, when they are of one size
-	mask := int32(len(p.table) - 1)
-	for row := range b.N {
-		at := len(keyBytes)
-		for c := range p.nkeys {
-			keyBytes = key.AppendVector(keyBytes, b.Cols[c], row)
-		}
-		var h uint64
-		if hashes != nil {
-			h = hashes[row]
-		} else {
-			h = dataflow.HashKey(keyBytes[at:])
-		}
-		i := int32(h>>32) & mask // the low bits choose the shard
-		var e *entry
-		num := 0
-		for {
-			t := p.table[i]
-			if t == 0 {
-				num = len(p.ents)
-				p.ents = append(p.ents, entry{hash: h, from: at, to: len(keyBytes), tableIndex: i})
-				e = &p.ents[num]
-				p.table[i] = int32(num + 1)
-				if p.size > 0 {
-					accBytes = p.layout.New(accBytes)
-				} else {
-					e.acc = p.layout.New(nil)
-				}
-				break
-			}
-			num = int(t - 1)
-			if e = &p.ents[num]; e.hash == h && bytes.Equal(keyBytes[e.from:e.to], keyBytes[at:]) {
-				keyBytes = keyBytes[:at]
-				break
-			}
-			i = (i + 1) & mask
-		}
-		if p.size > 0 {
-			_, err = p.layout.Update(accBytes[num*p.size:(num+1)*p.size], b, row, b.Weight(row))
-		} else {
-			e.acc, err = p.layout.Update(e.acc, b, row, b.Weight(row))
-		}
-		if err != nil {
-			return nil, nil, nil, err
-		}
+// Fold folds the rows of b, the stage's key columns and aggregate arguments, by key. The result is good until the next call.
+// Weights are respected: a partial may stand for no rows at all and still matter.
+func (p *PreAgg) Fold(b *batch.Batch) (*Partials, error) {
+	if cap(p.groups.of) > keepRows || cap(p.groups.keys)+cap(p.out.keys)+cap(p.out.accs) > keepBytes {
+		p.groups, p.out = groups{}, Partials{}
 	}
-	p.judge(b.N, len(p.ents))
-
-	n := len(p.ents)
-	outHashes = make([]uint64, n)
-	slices := make([][]byte, 2*n)
-	keys, accs = slices[:n:n], slices[n:]
-	for i := range p.ents {
-		e := &p.ents[i]
-		outHashes[i] = e.hash
-		keys[i] = keyBytes[e.from:e.to:e.to]
-		if p.size > 0 {
-			accs[i] = accBytes[i*p.size : (i+1)*p.size : (i+1)*p.size]
-		} else {
-			accs[i] = e.acc
-			e.acc = nil
-		}
+	p.groups.find(b, p.nkeys)
+	p.judge(b.N, len(p.groups.first))
+	p.out.encode(b.Cols[:p.nkeys], p.groups.first)
+	if p.size > 0 {
+		return &p.out, p.foldFixed(b)
 	}
-	return outHashes, keys, accs, nil
+	return &p.out, p.foldVarying(b)
 }
 
-// reset makes the table ready for n rows: at most half full, so that probes stay short.
-func (p *PreAgg) reset(n int) {
-	size := 64
-	for size < 2*n {
-		size *= 2
+// foldFixed folds the rows of b into accumulators of one size.
+func (p *PreAgg) foldFixed(b *batch.Batch) error {
+	o := &p.out
+	o.size, o.accs = p.size, resized(o.accs, len(p.groups.first)*p.size)
+	clear(o.accs)
+	return p.layout.UpdateGroups(o.accs, p.groups.of, b)
+}
+
+// foldVarying folds the rows of b into accumulators that differ in size.
+func (p *PreAgg) foldVarying(b *batch.Batch) (err error) {
+	accs := make([][]byte, len(p.groups.first))
+	for i := range accs {
+		accs[i] = p.layout.New(nil)
 	}
-	if len(p.table) < size {
-		p.table = make([]int32, size)
-	} else {
-		for i := range p.ents {
-			p.table[p.ents[i].tableIndex] = 0
+	for row, n := range p.groups.of {
+		if accs[n], err = p.layout.Update(accs[n], b, row, b.Weight(row)); err != nil {
+			return err
 		}
 	}
-	p.ents = p.ents[:0]
+	p.out.varying = accs
+	return nil
 }
 
 // judge switches off when too few rows were saved.
@@ -161,16 +104,4 @@ func (p *PreAgg) judge(rows, distinct int) {
 	if rows >= minRows && float64(rows-distinct) < minReduction*float64(rows) {
 		p.idle = lookAgain
 	}
-}
-
-// HashKeys appends the hash of each row's key, the first nkeys columns of b, to dst. buf is scratch; both are returned.
-func HashKeys(dst []uint64, buf []byte, b *batch.Batch, nkeys int) (hashes []uint64, scratch []byte) {
-	for row := range b.N {
-		buf = buf[:0]
-		for c := range nkeys {
-			buf = key.AppendVector(buf, b.Cols[c], row)
-		}
-		dst = append(dst, dataflow.HashKey(buf))
-	}
-	return dst, buf
 }

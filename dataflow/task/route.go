@@ -60,22 +60,20 @@ func (rt *route) compute(b *batch.Batch, skip batch.Bitmap) (out *batch.Batch, f
 	return out, failed, fits, rt.env.Interrupted()
 }
 
-// send splits a batch that the chain has computed by key group and sends each shard its rows. Their append times stay
-// behind: the chain was the last to ask for them, and the source uses their memory again.
+// send sends each shard its part of a batch that the chain has computed: partial accumulators where combining pays, else
+// rows. Their append times stay behind: the chain was the last to ask for them, and the source uses their memory again.
 func (rt *route) send(ctx context.Context, b *batch.Batch) error {
 	b = b.WithCols(b.Schema, b.Cols)
 	b.AppendTime = nil
-	rt.hashes, rt.keyBuf = operator.HashKeys(rt.hashes[:0], rt.keyBuf, b, len(rt.stage.Key))
 	if rt.pre != nil && rt.pre.Enabled() {
 		return rt.sendPartials(ctx, b)
 	}
-	for i := range rt.sel {
-		rt.sel[i] = rt.sel[i][:0]
-	}
-	for row, h := range rt.hashes {
-		s := dataflow.ShardOf(dataflow.KeyGroupOf(h), len(rt.edges))
-		rt.sel[s] = append(rt.sel[s], int32(row))
-	}
+	return rt.sendRows(ctx, b)
+}
+
+func (rt *route) sendRows(ctx context.Context, b *batch.Batch) error {
+	rt.hashes, rt.keyBuf = operator.HashKeys(rt.hashes[:0], rt.keyBuf, b, len(rt.stage.Key))
+	rt.split(rt.hashes)
 	for s, sel := range rt.sel {
 		if len(sel) == 0 {
 			continue
@@ -84,11 +82,8 @@ func (rt *route) send(ctx context.Context, b *batch.Batch) error {
 		if len(sel) < b.N {
 			part = b.Select(sel)
 		}
-		hashes := make([]uint64, len(sel))
-		for i, row := range sel {
-			hashes[i] = rt.hashes[row]
-		}
-		if err := rt.edges[s].Send(ctx, exchange.Message{Kind: exchange.KindRows, Rows: part, Hashes: hashes}); err != nil {
+		m := exchange.Message{Kind: exchange.KindRows, Rows: part, Hashes: gather(rt.hashes, sel)}
+		if err := rt.edges[s].Send(ctx, m); err != nil {
 			return err
 		}
 	}
@@ -96,10 +91,25 @@ func (rt *route) send(ctx context.Context, b *batch.Batch) error {
 }
 
 func (rt *route) sendPartials(ctx context.Context, b *batch.Batch) error {
-	hashes, keys, accs, err := rt.pre.Combine(b, rt.hashes)
+	partials, err := rt.pre.Fold(b)
 	if err != nil {
 		return err
 	}
+	defer partials.Release()
+	rt.split(partials.Hashes)
+	for s, sel := range rt.sel {
+		if len(sel) == 0 {
+			continue
+		}
+		if err := rt.edges[s].Send(ctx, exchange.Message{Kind: exchange.KindPartials, Partials: pack(partials, sel)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// split lists in sel, by shard, the numbers of the keys that have these hashes.
+func (rt *route) split(hashes []uint64) {
 	for i := range rt.sel {
 		rt.sel[i] = rt.sel[i][:0]
 	}
@@ -107,24 +117,34 @@ func (rt *route) sendPartials(ctx context.Context, b *batch.Batch) error {
 		s := dataflow.ShardOf(dataflow.KeyGroupOf(h), len(rt.edges))
 		rt.sel[s] = append(rt.sel[s], int32(i))
 	}
-	// The shards' parts lie one behind the other in the same memory.
-	slices := make([][]byte, 2*len(hashes))
-	byShard, n := make([]uint64, len(hashes)), 0
-	for s, sel := range rt.sel {
-		if len(sel) == 0 {
-			continue
-		}
-		from, to := n, n+len(sel)
-		n = to
-		p := &exchange.Partials{Hashes: byShard[from:to:to], Keys: slices[2*from : from+to : from+to], Accs: slices[from+to : 2*to : 2*to]}
-		for at, i := range sel {
-			p.Hashes[at], p.Keys[at], p.Accs[at] = hashes[i], keys[i], accs[i]
-		}
-		if err := rt.edges[s].Send(ctx, exchange.Message{Kind: exchange.KindPartials, Partials: p}); err != nil {
-			return err
-		}
+}
+
+// gather returns a copy of the hashes that sel lists.
+func gather(hashes []uint64, sel []int32) []uint64 {
+	out := make([]uint64, len(sel))
+	for i, n := range sel {
+		out[i] = hashes[n]
 	}
-	return nil
+	return out
+}
+
+// pack returns copies of the partials that sel lists. They lie one behind the other, each accumulator behind its key: the
+// receiver goes through them in that order.
+func pack(from *operator.Partials, sel []int32) *exchange.Partials {
+	size := 0
+	for _, n := range sel {
+		size += len(from.Key(int(n))) + len(from.Acc(int(n)))
+	}
+	bytes, slices := make([]byte, 0, size), make([][]byte, 2*len(sel))
+	p := &exchange.Partials{Hashes: gather(from.Hashes, sel), Keys: slices[:len(sel):len(sel)], Accs: slices[len(sel):]}
+	for i, n := range sel {
+		at := len(bytes)
+		bytes = append(bytes, from.Key(int(n))...)
+		end := len(bytes)
+		bytes = append(bytes, from.Acc(int(n))...)
+		p.Keys[i], p.Accs[i] = bytes[at:end:end], bytes[end:len(bytes):len(bytes)]
+	}
+	return p
 }
 
 // asError returns err as a *dataflow.Error, wrapping it when it is none.
