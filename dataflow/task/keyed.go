@@ -33,6 +33,7 @@ type keyed struct {
 	part    checkpoint.Part // scratch of gather
 	changes *changes        // nil when no stage reads this table
 	keyBuf  []byte
+	keys    rowKeys
 	looked  looked
 }
 

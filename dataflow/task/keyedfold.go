@@ -21,39 +21,53 @@ func (k *keyed) foldRows(b *batch.Batch, hashes []uint64) error {
 		}
 		return k.keyBuf
 	}
-	return k.fold(hashes, encode, func(row int, val []byte) ([]byte, error) {
-		weight := int64(1)
-		if b.Weights != nil {
-			weight = int64(b.Weights[row])
+	return k.fold(hashes, encode, func(from, to int) error { return k.foldRowsPart(b, hashes, from, to) })
+}
+
+// foldRowsPart folds rows from to to-1 of a batch.
+func (k *keyed) foldRowsPart(b *batch.Batch, hashes []uint64, from, to int) error {
+	for at := from; at < to; at += len(k.keys.ends) {
+		n := k.keys.encode(b.Cols[:len(k.stage.Key)], at, to)
+		for i := range n {
+			row := at + i
+			s, val := k.change(row-from, hashes[row], k.keys.key(i))
+			val, err := k.layout.Update(val, b, row, b.Weight(row))
+			if err != nil {
+				return k.foldFailure(b, row, err)
+			}
+			k.put(s, val)
 		}
-		val, err := k.layout.Update(val, b, row, weight)
-		if err != nil {
-			return nil, k.foldFailure(b, row, err)
-		}
-		return val, nil
-	})
+	}
+	return nil
 }
 
 // foldPartials folds partial accumulators into the table.
 func (k *keyed) foldPartials(p *exchange.Partials) error {
-	return k.fold(p.Hashes, func(i int) []byte { return p.Keys[i] }, func(i int, val []byte) ([]byte, error) {
-		val, err := k.layout.Merge(val, p.Accs[i])
-		if err != nil {
-			return nil, &RowFailure{View: k.name(), Text: k.keyText(p.Keys[i]), Err: asError(err)}
-		}
-		return val, nil
-	})
+	return k.fold(p.Hashes, func(i int) []byte { return p.Keys[i] }, func(from, to int) error { return k.foldPartialsPart(p, from, to) })
 }
 
-// fold calls update for the accumulator of each of a message's keys, in order. It holds the table's lock for the whole message,
-// unless keys are looked up: then for as many as are looked up at a time.
-func (k *keyed) fold(hashes []uint64, key func(i int) []byte, update func(i int, val []byte) ([]byte, error)) error {
+// foldPartialsPart folds partials from to to-1 of a message.
+func (k *keyed) foldPartialsPart(p *exchange.Partials, from, to int) error {
+	for i := from; i < to; i++ {
+		s, val := k.change(i-from, p.Hashes[i], p.Keys[i])
+		val, err := k.layout.Merge(val, p.Accs[i])
+		if err != nil {
+			return &RowFailure{View: k.name(), Text: k.keyText(p.Keys[i]), Err: asError(err)}
+		}
+		k.put(s, val)
+	}
+	return nil
+}
+
+// fold folds a message's entries, those with these hashes and keys, in order: part folds from to to-1. It holds the table's lock
+// for the whole message, unless keys are looked up: then for as many as are looked up at a time.
+func (k *keyed) fold(hashes []uint64, key func(i int) []byte, part func(from, to int) error) error {
 	for from := 0; from < len(hashes); {
 		n, err := k.lookUp(hashes[from:], func(i int) []byte { return key(from + i) })
 		if err != nil {
 			return err
 		}
-		if err := k.foldPart(from, hashes[from:from+n], key, update); err != nil {
+		if err := k.foldLocked(hashes, from, from+n, part); err != nil {
 			return err
 		}
 		from += n
@@ -61,19 +75,41 @@ func (k *keyed) fold(hashes []uint64, key func(i int) []byte, update func(i int,
 	return nil
 }
 
-func (k *keyed) foldPart(from int, hashes []uint64, key func(i int) []byte, update func(i int, val []byte) ([]byte, error)) error {
+func (k *keyed) foldLocked(hashes []uint64, from, to int, part func(from, to int) error) error {
 	k.table.Lock()
 	defer k.table.Unlock()
-	k.table.Prefetch(hashes)
-	for i, h := range hashes {
-		s, val := k.change(i, h, key(from+i))
-		val, err := update(from+i, val)
-		if err != nil {
-			return err
-		}
-		k.put(s, val)
+	k.table.Prefetch(hashes[from:to])
+	return part(from, to)
+}
+
+// keyRows is how many rows' keys a task encodes at a time: few enough for the nearest cache, and to take little memory where keys
+// are long.
+const keyRows = 256
+
+// rowKeys holds the encoded keys of rows that follow each other.
+type rowKeys struct {
+	bytes []byte
+	ends  [keyRows]uint32
+	rows  [keyRows]int32 // scratch
+}
+
+// encode makes r the keys, whose parts are cols, of rows from from on, up to to-1, and returns how many: keyRows at most.
+func (r *rowKeys) encode(cols []*batch.Vector, from, to int) (n int) {
+	n = min(to-from, keyRows)
+	for i := range n {
+		r.rows[i] = int32(from + i)
 	}
-	return nil
+	r.bytes = key.AppendKeys(r.bytes[:0], r.ends[:n], cols, r.rows[:n])
+	return n
+}
+
+// key returns the key of the i-th of the rows, until the next call of encode.
+func (r *rowKeys) key(i int) []byte {
+	from := uint32(0)
+	if i > 0 {
+		from = r.ends[i-1]
+	}
+	return r.bytes[from:r.ends[i]]
 }
 
 // change returns the slot of the key that a row of a message is about to be folded into, and its accumulator: an empty one
