@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weirdb/weir/internal/bench"
+	"github.com/weirdb/weir/internal/testkit/parallel"
 )
 
 // nodeArgument makes the test's own program a node, as weir bench node is.
@@ -37,5 +38,6 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	parallel.AtOnce(2) // each starts nodes of its own and loads them
 	goleak.VerifyTestMain(m)
 }
