@@ -16,6 +16,7 @@ import (
 // TestANodeThatStopsEndsAppendStreams has senders that keep their calls open and send nothing: the node tells them that it stops.
 // One that waited for them would cut them off at the end of its drain, without a reason.
 func TestANodeThatStopsEndsAppendStreams(t *testing.T) {
+	t.Parallel()
 	n := nodetest.Open(t, nodetest.Options{Shards: 2})
 	n.Deploy("p", "CREATE STREAM s (k TEXT); CREATE MATERIALIZED VIEW n AS SELECT count(*) AS n FROM s;")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

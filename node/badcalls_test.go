@@ -21,6 +21,7 @@ import (
 )
 
 func TestBadCallsEndThemselvesAlone(t *testing.T) {
+	t.Parallel()
 	v := newVictim(t)
 	raw := func(method string, message []byte, opts ...grpc.CallOption) func(context.Context) error {
 		return func(ctx context.Context) error {

@@ -36,6 +36,7 @@ func reasonOf(body string) dataflow.Reason {
 }
 
 func TestBadHTTPIsRefusedAndTheNodeGoesOn(t *testing.T) {
+	t.Parallel()
 	v := newVictim(t)
 	v.WaitCommitted(v.Append("s", `{"k":"a/b","n":1,"f":1.5,"at":"2026-11-29T00:00:00Z"}`))
 	v.rows = 1
@@ -147,6 +148,7 @@ func (endless) Read(p []byte) (int, error) {
 }
 
 func TestBadNamesAndProgramsChangeNothing(t *testing.T) {
+	t.Parallel()
 	v := newVictim(t)
 	deploy := func(name, sql string) func(context.Context) error {
 		return func(ctx context.Context) error {
@@ -234,6 +236,7 @@ func TestBadNamesAndProgramsChangeNothing(t *testing.T) {
 }
 
 func TestBadConfigurationIsReportedBeforeAnythingIsTouched(t *testing.T) {
+	t.Parallel()
 	mem := vfs.NewCrashableMem()
 	n := nodetest.Open(t, nodetest.Options{FS: mem, Shards: 2})
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -310,6 +313,7 @@ func writeFileAt(path string) error {
 }
 
 func TestADirectoryOfSomebodyElseIsRefused(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "letter.txt"), []byte("dear"), 0o600); err != nil {
 		t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 )
 
 func TestBadProducersAreRefusedAndNothingIsDoubled(t *testing.T) {
+	t.Parallel()
 	v := newVictim(t)
 	open := func(ctx context.Context, name string) (*weirv1.ProducerSession, error) {
 		r, err := v.Ingest().OpenProducer(ctx, &weirv1.OpenProducerRequest{Stream: "s", Producer: name})

@@ -19,10 +19,11 @@ import (
 )
 
 func TestBadReadsAreRefusedAndTheNodeGoesOn(t *testing.T) {
+	t.Parallel()
 	v := newVictim(t)
 	token := v.Append("s", `{"k":"a","n":1}`, `{"k":"b","n":2}`, `{"k":"","n":3}`, `{"k":"b","n":4}`)
 	v.rows = 4
-	v.WaitCommitted(token)
+	first := v.WaitCommitted(token)[0].GetCheckpointId() // a cut that has the rows: an earlier one has not
 	text := func(s string) *weirv1.Value { return &weirv1.Value{Kind: &weirv1.Value_Text{Text: s}} }
 	key := func(values ...*weirv1.Value) *weirv1.Key { return &weirv1.Key{Values: values} }
 	get := func(f func(r *weirv1.GetRequest)) func(context.Context) error {
@@ -191,7 +192,7 @@ func TestBadReadsAreRefusedAndTheNodeGoesOn(t *testing.T) {
 			v.rows++
 			v.Checkpoint("v")
 		}
-		_, err := v.Queries().Get(t.Context(), &weirv1.GetRequest{Pipeline: "v", Table: "by_k", Key: key(text("a")), CheckpointId: id(1)})
+		_, err := v.Queries().Get(t.Context(), &weirv1.GetRequest{Pipeline: "v", Table: "by_k", Key: key(text("a")), CheckpointId: id(first)})
 		if r := nodetest.Reason(err); r != dataflow.ReasonCheckpointExpired && err != nil {
 			t.Errorf("got %v", err)
 		}

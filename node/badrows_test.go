@@ -13,6 +13,7 @@ import (
 )
 
 func TestBadRowsAreRefusedWholeAndTheNodeGoesOn(t *testing.T) {
+	t.Parallel()
 	v := newVictim(t)
 	const (
 		rowBad = dataflow.ReasonRowInvalid

@@ -12,6 +12,7 @@ import (
 )
 
 func TestAByteaKeyIsFoundInEachOfItsFormsAndRefusedInOthers(t *testing.T) {
+	t.Parallel()
 	n := nodetest.Open(t, nodetest.Options{Shards: 1, RESP: true})
 	n.Deploy("p", `CREATE STREAM s (k BYTEA); CREATE MATERIALIZED VIEW v AS SELECT k, count(*) AS n FROM s GROUP BY k;`)
 	n.WaitCommitted(n.Append("s", `{"k":"AP8="}`, `{"k":""}`))

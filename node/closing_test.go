@@ -16,10 +16,11 @@ import (
 // TestARemovedNodeEndsSoon removes a node that has sent rows of all shards to others, and that nobody answers any more: it waits for the
 // answers of all shards at once, not of one after the other.
 func TestARemovedNodeEndsSoon(t *testing.T) {
+	t.Parallel()
 	const wait = 3 * time.Second // of each log for its answers
 	g := nodetest.OpenGroup(t, 3, nodetest.Options{Shards: 8, Tuning: node.Tuning{ElectionTimeout: wait}})
 	g.Node(1).Deploy("wc", groupSQL)
-	flow(t, g.Node(3), 10)
+	flow(t, g.Node(3), "", 10)
 	g.Isolate(3)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()

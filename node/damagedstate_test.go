@@ -31,6 +31,7 @@ func largestTable(t *testing.T, dir string) (path string, size int64) {
 // TestADamagedStateFileFailsItsPipelineAndNotTheNode damages a block in the middle of the file that a table was folded
 // into: the pipeline that has to read all of it cannot run and says why, as do reads of the keys in it; all else goes on.
 func TestADamagedStateFileFailsItsPipelineAndNotTheNode(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
 	n := nodetest.Open(t, nodetest.Options{Dir: dir, Shards: 1, Tuning: node.Tuning{Merge: nodetest.Restless().Merge}})
 	n.Deploy("p", lostSQL)

@@ -11,6 +11,7 @@ import (
 )
 
 func TestWhoWaitsForACheckpointOfADeletedPipelineLearnsThatItIsGone(t *testing.T) {
+	t.Parallel()
 	n := nodetest.Open(t, nodetest.Options{Shards: 2})
 	for i := range 10 {
 		name := fmt.Sprintf("p%d", i)

@@ -19,6 +19,7 @@ import (
 // TestRowsAreRefusedWhileTheDiskIsLow: an append is refused before anything of it is written, checkpoints and reads go
 // on, and when there is room again nobody has to do anything.
 func TestRowsAreRefusedWhileTheDiskIsLow(t *testing.T) {
+	t.Parallel()
 	const total = 10 << 30
 	var free atomic.Int64
 	free.Store(total / 2)

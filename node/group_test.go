@@ -18,21 +18,24 @@ CREATE MATERIALIZED VIEW sizes AS SELECT n, count(*) AS words FROM counts GROUP 
 
 // TestAnyNodeTakesRowsAndAnswers sends rows through every node of a group, and asks every node.
 func TestAnyNodeTakesRowsAndAnswers(t *testing.T) {
+	t.Parallel()
 	g := nodetest.OpenGroup(t, 3, nodetest.Options{Shards: 4})
 	g.Node(2).Deploy("wc", groupSQL)
-	var token string
+	var tokens []string // an append goes to one of the shards
 	for range 10 {
 		for _, n := range g.Nodes() {
 			var rows []string
 			for k := range 20 {
 				rows = append(rows, fmt.Sprintf(`{"word":"w%d"}`, k))
 			}
-			token = n.Append("words", rows...)
+			tokens = append(tokens, n.Append("words", rows...))
 		}
 	}
 	for i, n := range g.Nodes() {
-		n.WaitCommitted(token)
-		n.WaitProcessed(token)
+		for _, token := range tokens {
+			n.WaitCommitted(token)
+			n.WaitProcessed(token)
+		}
 		for _, isolation := range []nodetest.Isolation{nodetest.Committed, nodetest.Live} {
 			for k := range 20 {
 				word := fmt.Sprintf("w%d", k)
@@ -52,6 +55,7 @@ func TestAnyNodeTakesRowsAndAnswers(t *testing.T) {
 }
 
 func TestANodeWhoseAddressOrNameCannotBeIsNotAdded(t *testing.T) {
+	t.Parallel()
 	g := nodetest.OpenGroup(t, 3, nodetest.Options{Shards: 1})
 	for _, req := range []*weirv1.AddNodeRequest{{}, {PeerAddr: "n4"}, {PeerAddr: "n4:"}, {PeerAddr: "n4:7712", Node: "N 4"}} {
 		if _, err := g.Node(1).Cluster().AddNode(t.Context(), req); nodetest.Reason(err) != dataflow.ReasonRequestInvalid {
@@ -63,6 +67,7 @@ func TestANodeWhoseAddressOrNameCannotBeIsNotAdded(t *testing.T) {
 // TestAGroupMeetsWhereverItsNodesAreStartedAgain starts nodes at other addresses than the group knows: they can only meet at those of
 // --join.
 func TestAGroupMeetsWhereverItsNodesAreStartedAgain(t *testing.T) {
+	t.Parallel()
 	g := nodetest.OpenGroup(t, 3, nodetest.Options{Shards: 2})
 	g.Node(1).Deploy("wc", groupSQL)
 	token := g.Node(1).Append("words", `{"word":"a"}`, `{"word":"b"}`, `{"word":"a"}`)
@@ -105,6 +110,7 @@ func TestAGroupMeetsWhereverItsNodesAreStartedAgain(t *testing.T) {
 
 // TestANodeAtANewAddressFindsAllFromOne starts a node elsewhere after the others have moved: of these it knows one, whichever leads.
 func TestANodeAtANewAddressFindsAllFromOne(t *testing.T) {
+	t.Parallel()
 	for _, known := range []int{1, 3} {
 		g := nodetest.OpenGroup(t, 3, nodetest.Options{Shards: 2})
 		addrs := []string{"n1:7722", "n2:7722", "n3:7722"}

@@ -46,6 +46,7 @@ func (r *records) count(words string) (n int) {
 // TestANodeThatIsStoppedHandsItsLeadsOver stops all nodes but one after the other, as a rolling restart does: every lead is
 // handed over, and no other node finds a leader gone.
 func TestANodeThatIsStoppedHandsItsLeadsOver(t *testing.T) {
+	t.Parallel()
 	log := &records{}
 	g := nodetest.OpenGroup(t, 3, nodetest.Options{Shards: 4, Logger: slog.New(log)})
 	g.Node(1).Deploy("wc", groupSQL)
@@ -66,6 +67,7 @@ func TestANodeThatIsStoppedHandsItsLeadsOver(t *testing.T) {
 
 // TestNodesThatStopTogetherAreGivenNoLeads stops all nodes at once: each would have the others take its leads.
 func TestNodesThatStopTogetherAreGivenNoLeads(t *testing.T) {
+	t.Parallel()
 	log := &records{}
 	const shards = 6
 	g := nodetest.OpenGroup(t, 3, nodetest.Options{Shards: shards, Logger: slog.New(log), Tuning: node.Tuning{GiveLeads: 2 * time.Second}})

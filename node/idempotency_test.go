@@ -12,6 +12,7 @@ import (
 
 // One shard's part of the second append is the same as before, and the other shard has never seen the key.
 func TestAKeyThatComesAgainWithMoreRowsIsNoticed(t *testing.T) {
+	t.Parallel()
 	const shards = 4
 	n := nodetest.Open(t, nodetest.Options{Shards: shards})
 	n.Deploy("p", `CREATE STREAM s (k TEXT) PARTITION BY (k);

@@ -11,6 +11,7 @@ import (
 
 // TestANodeThatCannotFinishJoiningIsTakenOutAgain ends a node while it joins: it must not be in the way of others for good.
 func TestANodeThatCannotFinishJoiningIsTakenOutAgain(t *testing.T) {
+	t.Parallel()
 	g := nodetest.OpenGroup(t, 3, nodetest.Options{Shards: 1})
 	n := g.Add()
 	ctx, end := context.WithCancel(t.Context())

@@ -17,6 +17,7 @@ CREATE MATERIALIZED VIEW v AS SELECT length(repeat(k, 60000)) AS l, count(*) AS 
 `
 
 func TestRowsAreNotSkippedForTheirNeighbours(t *testing.T) {
+	t.Parallel()
 	n := nodetest.Open(t, nodetest.Options{Shards: 1})
 	n.Deploy("p", swollen)
 	rows := make([]string, 400)
@@ -31,6 +32,7 @@ func TestRowsAreNotSkippedForTheirNeighbours(t *testing.T) {
 }
 
 func TestRowsOfALargeTableAreThereWhateverIsReadWithThem(t *testing.T) {
+	t.Parallel()
 	n := nodetest.Open(t, nodetest.Options{Shards: 2})
 	n.Deploy("p", `
 CREATE STREAM s (k TEXT);

@@ -9,6 +9,7 @@ import (
 
 // TestANodeThatWasRemovedStops removes a node that hears nothing of it, because it is cut off, and lets it hear again.
 func TestANodeThatWasRemovedStops(t *testing.T) {
+	t.Parallel()
 	g := nodetest.OpenGroup(t, 3, nodetest.Options{})
 	g.Isolate(3)
 	g.Remove(1, 3)
@@ -21,6 +22,7 @@ func TestANodeThatWasRemovedStops(t *testing.T) {
 // TestAGroupWhoseFoundersWereReplacedStartsCold leaves a founder and two later nodes, and starts two of them, which are a
 // majority, while the third is down.
 func TestAGroupWhoseFoundersWereReplacedStartsCold(t *testing.T) {
+	t.Parallel()
 	g := nodetest.OpenGroup(t, 3, nodetest.Options{})
 	for _, old := range []int{2, 3} {
 		g.Join(1)

@@ -12,6 +12,7 @@ import (
 // TestLargestValuesAreCheckpointed folds texts that fill an accumulator to its limit: one such change makes a chunk of a
 // delta that is larger than chunks aim to be.
 func TestLargestValuesAreCheckpointed(t *testing.T) {
+	t.Parallel()
 	n := nodetest.Open(t, nodetest.Options{})
 	n.Deploy("p", `SET checkpoint.interval = 'off';
 CREATE STREAM s (k TEXT, v TEXT);
@@ -33,6 +34,7 @@ CREATE MATERIALIZED VIEW largest AS SELECT k, max(v) AS v FROM s GROUP BY k;`)
 
 // TestAFailureIsRecordedWhateverItsRowHolds fails for a row whose text has to be cut in the middle of a character.
 func TestAFailureIsRecordedWhateverItsRowHolds(t *testing.T) {
+	t.Parallel()
 	for cut := range 3 {
 		n := nodetest.Open(t, nodetest.Options{})
 		n.Deploy("p", ratios)

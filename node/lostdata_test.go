@@ -108,6 +108,7 @@ func forgetGroup(t *testing.T, dir string) {
 }
 
 func TestALostMetaLogIsNotReplacedByANewOne(t *testing.T) {
+	t.Parallel()
 	for _, older := range []bool{false, true} {
 		for name, lose := range map[string]func(t *testing.T, dir string){
 			"raft.db is removed": func(t *testing.T, dir string) { remove(t, filepath.Join(dir, "meta", "raft.db")) },
@@ -123,6 +124,7 @@ func TestALostMetaLogIsNotReplacedByANewOne(t *testing.T) {
 			},
 		} {
 			t.Run(fmt.Sprintf("%s, older %t", name, older), func(t *testing.T) {
+				t.Parallel()
 				n, dir := written(t, node.Tuning{}, 1)
 				if older {
 					forgetGroup(t, dir)
@@ -135,6 +137,7 @@ func TestALostMetaLogIsNotReplacedByANewOne(t *testing.T) {
 }
 
 func TestAMetaLogWithItsSnapshotsOnlyIsRefused(t *testing.T) {
+	t.Parallel()
 	n, dir := written(t, nodetest.Restless(), 30)
 	forgetGroup(t, dir)
 	remove(t, filepath.Join(dir, "meta", "raft.db"))
@@ -142,6 +145,7 @@ func TestAMetaLogWithItsSnapshotsOnlyIsRefused(t *testing.T) {
 }
 
 func TestTheMetaLogOfAnotherGroupIsRefused(t *testing.T) {
+	t.Parallel()
 	n, dir := written(t, node.Tuning{}, 1)
 	_, other := written(t, node.Tuning{}, 1)
 	b, err := os.ReadFile(filepath.Join(other, "meta", "raft.db"))
@@ -155,6 +159,7 @@ func TestTheMetaLogOfAnotherGroupIsRefused(t *testing.T) {
 }
 
 func TestAnOlderMetaLogIsRefused(t *testing.T) {
+	t.Parallel()
 	n, dir := written(t, node.Tuning{}, 1)
 	path := filepath.Join(dir, "meta", "raft.db")
 	old, err := os.ReadFile(path)
@@ -174,6 +179,7 @@ func TestAnOlderMetaLogIsRefused(t *testing.T) {
 }
 
 func TestADirectoryOfAnOlderVersionIsOpenedAndLearnsItsGroup(t *testing.T) {
+	t.Parallel()
 	n, dir := written(t, node.Tuning{}, 1)
 	path := filepath.Join(dir, "node.json")
 	want, err := os.ReadFile(path)
@@ -207,6 +213,7 @@ func TestADirectoryOfAnOlderVersionIsOpenedAndLearnsItsGroup(t *testing.T) {
 }
 
 func TestAFirstStartThatWasInterruptedIsGoneOnWith(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
 	if err := os.MkdirAll(filepath.Join(dir, "meta", "snapshots"), 0o700); err != nil {
 		t.Fatal(err)
@@ -223,6 +230,7 @@ func TestAFirstStartThatWasInterruptedIsGoneOnWith(t *testing.T) {
 }
 
 func TestALogThatLostItsEndIsRefused(t *testing.T) {
+	t.Parallel()
 	small := node.Tuning{SegmentBytes: 32 << 10}
 	for _, c := range []struct {
 		name string
@@ -235,6 +243,7 @@ func TestALogThatLostItsEndIsRefused(t *testing.T) {
 	} {
 		for _, tuning := range []node.Tuning{small, nodetest.Restless()} {
 			t.Run(fmt.Sprintf("%s, restless %t", c.name, tuning.SnapshotBytes != 0), func(t *testing.T) {
+				t.Parallel()
 				n, dir := written(t, tuning, 30)
 				c.lose(dir)
 				refused(t, n, dir, c.says)
@@ -244,10 +253,12 @@ func TestALogThatLostItsEndIsRefused(t *testing.T) {
 }
 
 func TestALogThatWasCutInItsMiddleIsRefused(t *testing.T) {
+	t.Parallel()
 	restless := nodetest.Restless()
 	restless.SegmentBytes = 0
 	for name, tuning := range map[string]node.Tuning{"plain": {}, "restless": restless} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			n, dir := written(t, tuning, 30)
 			s := segments(t, dir)
 			info, err := os.Stat(s[0])
@@ -261,6 +272,7 @@ func TestALogThatWasCutInItsMiddleIsRefused(t *testing.T) {
 }
 
 func TestALostLogIsNoticedByTheStateAlone(t *testing.T) {
+	t.Parallel()
 	n, dir := written(t, nodetest.Restless(), 30)
 	forgetGroup(t, dir)
 	remove(t, filepath.Join(dir, "log"))
@@ -295,9 +307,11 @@ func groupOf(t *testing.T, dir, part string) string {
 }
 
 func TestPartsOfAnotherGroupAreRefused(t *testing.T) {
+	t.Parallel()
 	for _, parts := range [][]string{{"log"}, {"shards"}, {"shards/0001"}, {"log", "shards"}, {"meta", "node.json"}} {
 		for _, older := range []bool{false, true} { // a node.json that an interrupted start left
 			t.Run(fmt.Sprintf("%v, older %t", parts, older), func(t *testing.T) {
+				t.Parallel()
 				n, dir := mixed(t, parts...)
 				if older {
 					forgetGroup(t, dir)
@@ -316,6 +330,7 @@ func TestPartsOfAnotherGroupAreRefused(t *testing.T) {
 }
 
 func TestALogOrAShardWithoutItsGroupIsRefused(t *testing.T) {
+	t.Parallel()
 	for _, part := range []string{"log", "shards/0001"} {
 		n, dir := written(t, node.Tuning{}, 1)
 		remove(t, filepath.Join(dir, part, "GROUP"))
@@ -324,6 +339,7 @@ func TestALogOrAShardWithoutItsGroupIsRefused(t *testing.T) {
 }
 
 func TestADirectoryWithoutMarksLearnsThem(t *testing.T) {
+	t.Parallel()
 	n, dir := written(t, node.Tuning{}, 1)
 	want := groupOf(t, dir, "log")
 	path := filepath.Join(dir, "node.json")
@@ -348,6 +364,7 @@ func TestADirectoryWithoutMarksLearnsThem(t *testing.T) {
 }
 
 func TestADamagedNodeFileIsRefusedWithWhatItHolds(t *testing.T) {
+	t.Parallel()
 	for content, says := range map[string]string{"": "nothing", `{"format":1,"no`: `"{\"format\":1,\"no"`, "\x00\x00": `"\x00\x00"`} {
 		n, dir := written(t, node.Tuning{}, 1)
 		if err := os.WriteFile(filepath.Join(dir, "node.json"), []byte(content), 0o600); err != nil {

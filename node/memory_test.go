@@ -49,6 +49,7 @@ func (m *narrowModel) tables() map[string][]string {
 // TestTablesThatDoNotFitIntoTheMemoryAreExact counts more keys than the live tables may hold, through crashes of the dataflow
 // and restarts of the node.
 func TestTablesThatDoNotFitIntoTheMemoryAreExact(t *testing.T) {
+	t.Parallel()
 	const keys = 8000
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -128,6 +129,7 @@ func TestTablesThatDoNotFitIntoTheMemoryAreExact(t *testing.T) {
 // TestLargeTablesAreUsedWhileTheyAreFilled starts again, by a restart or a recovery, with tables that are too large to be
 // filled before the tasks start, and changes and reads them at once.
 func TestLargeTablesAreUsedWhileTheyAreFilled(t *testing.T) {
+	t.Parallel()
 	const keys = 30_000
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -204,6 +206,7 @@ func metric(t *testing.T, text, name string) float64 {
 
 // TestATableThatBeginsWithoutMemoryIsExact deploys a pipeline while another one's table takes all memory, and more.
 func TestATableThatBeginsWithoutMemoryIsExact(t *testing.T) {
+	t.Parallel()
 	n := nodetest.Open(t, nodetest.Options{MemoryBytes: 64 << 10})
 	n.Deploy("first", `
 CREATE STREAM s (k TEXT NOT NULL, v TEXT NOT NULL);

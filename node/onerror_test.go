@@ -37,6 +37,7 @@ func wantTable(t *testing.T, n *nodetest.Node, pipeline, table string, isolation
 }
 
 func TestARowThatFailsStopsThePipelineAndIsNamed(t *testing.T) {
+	t.Parallel()
 	n := nodetest.Open(t, nodetest.Options{Shards: 3})
 	ctx := t.Context()
 	n.Deploy("p", "SET checkpoint.interval = 'off';"+ratios)
@@ -121,6 +122,7 @@ func TestARowThatFailsStopsThePipelineAndIsNamed(t *testing.T) {
 }
 
 func TestSeveralRowsThatFailAreSkippedOneByOne(t *testing.T) {
+	t.Parallel()
 	n := nodetest.Open(t, nodetest.Options{})
 	n.Deploy("p", "SET checkpoint.interval = '20 ms';"+ratios)
 	token := n.Append("s", row("a", 1, 0), row("a", 6, 2), row("b", 2, 0), row("b", 5, 5), row("c", 3, 0))
@@ -139,6 +141,7 @@ func TestSeveralRowsThatFailAreSkippedOneByOne(t *testing.T) {
 // TestSkippedRowsAreCountedInEveryCut appends rows, some of which fail, and breaks the node at random moments. Every cut
 // on the way must hold exactly the rows that its positions cover, and count those that it leaves out.
 func TestSkippedRowsAreCountedInEveryCut(t *testing.T) {
+	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -211,6 +214,7 @@ func TestSkippedRowsAreCountedInEveryCut(t *testing.T) {
 }
 
 func TestAnExpressionOverATableFailsWithoutARow(t *testing.T) {
+	t.Parallel()
 	n := nodetest.Open(t, nodetest.Options{})
 	n.Deploy("p", `SET checkpoint.interval = 'off';
 CREATE STREAM s (k TEXT);
@@ -235,6 +239,7 @@ CREATE MATERIALIZED VIEW part AS SELECT k, 12 / (3 - n) AS x FROM n;`)
 
 // TestSkipLeavesOutARowOfATableWhileItFails counts a group past the value for which a view over it cannot be computed.
 func TestSkipLeavesOutARowOfATableWhileItFails(t *testing.T) {
+	t.Parallel()
 	n := nodetest.Open(t, nodetest.Options{})
 	n.Deploy("p", `SET checkpoint.interval = 'off'; SET on_error = 'skip';
 CREATE STREAM s (k TEXT);
@@ -258,6 +263,7 @@ CREATE MATERIALIZED VIEW parts AS SELECT count(*) AS n, sum(x) AS x FROM part;`)
 // TestSkipHidesGroupsThatCannotBeComputed has expressions over aggregates that fail for some groups, in the select list and
 // in HAVING, with views above: under 'skip' such a row is absent while it fails, for readers and for the views alike.
 func TestSkipHidesGroupsThatCannotBeComputed(t *testing.T) {
+	t.Parallel()
 	n := nodetest.Open(t, nodetest.Options{Shards: 3})
 	n.Deploy("p", `SET on_error = 'skip'; SET checkpoint.interval = 'off';
 CREATE STREAM h (k TEXT, x BIGINT);

@@ -16,6 +16,7 @@ func setOption(t *testing.T, n *nodetest.Node, pipeline, name, value string) {
 }
 
 func TestOnErrorOfARunningPipelineCanBeChanged(t *testing.T) {
+	t.Parallel()
 	n := nodetest.Open(t, nodetest.Options{Shards: 2})
 	n.Deploy("p", "SET checkpoint.interval = '10 ms';"+ratios)
 	n.WaitCommitted(n.Append("s", row("a", 6, 2)))

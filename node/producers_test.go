@@ -9,6 +9,7 @@ import (
 )
 
 func TestAnonymousProducersLeaveNothingInTheMetaLog(t *testing.T) {
+	t.Parallel()
 	n := nodetest.Open(t, nodetest.Options{Shards: 2})
 	n.Deploy("p", "SET checkpoint.interval = 'off'; CREATE STREAM s (k TEXT); CREATE MATERIALIZED VIEW n AS SELECT count(*) AS n FROM s;")
 	n.WaitState("p", weirv1.PipelineState_PIPELINE_STATE_RUNNING)

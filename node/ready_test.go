@@ -75,6 +75,7 @@ func eventually(t *testing.T, ok func() string) {
 
 // TestANodeThatStartsSaysWhatItWaitsFor opens one node of three, whose others are not there.
 func TestANodeThatStartsSaysWhatItWaitsFor(t *testing.T) {
+	t.Parallel()
 	grpcAddr, httpAddr, respAddr := freePort(t), freePort(t), freePort(t)
 	ctx, stop := context.WithCancel(t.Context())
 	opened := make(chan error, 1)
@@ -140,6 +141,7 @@ func TestANodeThatStartsSaysWhatItWaitsFor(t *testing.T) {
 
 // TestANodeWithoutAMajoritySaysWhichLogsHaveNoLeader stops two nodes of three while the third serves.
 func TestANodeWithoutAMajoritySaysWhichLogsHaveNoLeader(t *testing.T) {
+	t.Parallel()
 	g := nodetest.OpenGroup(t, 3, nodetest.Options{Shards: 1})
 	n := g.Node(1)
 	if code, _, body := n.HTTP(http.MethodGet, "/readyz", "", nil); code != http.StatusOK {

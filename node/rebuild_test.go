@@ -41,7 +41,7 @@ func (e *events) Handle(_ context.Context, r slog.Record) error {
 // restlessGroup is a group whose logs are cut all the time, so that whoever was away must be rebuilt.
 func restlessGroup(t *testing.T, tune func(*node.Tuning)) (*nodetest.Group, *events) {
 	tuning := nodetest.Restless()
-	tuning.ElectionTimeout = 200 * time.Millisecond
+	tuning.ElectionTimeout = quickElection
 	if tune != nil {
 		tune(&tuning)
 	}
@@ -53,8 +53,9 @@ func restlessGroup(t *testing.T, tune func(*node.Tuning)) (*nodetest.Group, *eve
 
 var flows atomic.Int64
 
-// flow sends rows in rounds of 20 words, each until it is acknowledged, and returns the last token.
-func flow(t *testing.T, n *nodetest.Node, rounds int) (token string) {
+// flow sends rows in rounds of 20 words, each until it is acknowledged, and returns a token that covers them and what previous covers: a
+// round's own covers the one shard that the round went to.
+func flow(t *testing.T, n *nodetest.Node, previous string, rounds int) (token string) {
 	t.Helper()
 	var rows []string
 	for k := range 20 {
@@ -62,8 +63,11 @@ func flow(t *testing.T, n *nodetest.Node, rounds int) (token string) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
+	token = previous
 	for range rounds {
-		req := &weirv1.AppendRequest{Stream: "words", JsonRows: []byte(strings.Join(rows, "\n")), IdempotencyKey: fmt.Sprint("round-", flows.Add(1))}
+		req := &weirv1.AppendRequest{
+			Stream: "words", JsonRows: []byte(strings.Join(rows, "\n")), IdempotencyKey: fmt.Sprint("round-", flows.Add(1)), PreviousToken: token,
+		}
 		for {
 			try, cancel := context.WithTimeout(ctx, 2*time.Second)
 			r, err := n.Ingest().Append(try, req)
@@ -139,12 +143,13 @@ func wantEqual(t *testing.T, n *nodetest.Node) {
 
 // TestANodeThatWasAwayIsRebuilt cuts the logs behind a node that does not run.
 func TestANodeThatWasAwayIsRebuilt(t *testing.T) {
+	t.Parallel()
 	g, e := restlessGroup(t, nil)
-	flow(t, g.Node(1), 20)
+	token := flow(t, g.Node(1), "", 20)
 	g.Stop(3)
-	flow(t, g.Node(1), 100)
+	token = flow(t, g.Node(1), token, 100)
 	g.Start(3)
-	token := flow(t, g.Node(2), 10)
+	token = flow(t, g.Node(2), token, 10)
 	for _, n := range g.Nodes() {
 		wantRounds(t, n, token, 130)
 	}
@@ -156,12 +161,13 @@ func TestANodeThatWasAwayIsRebuilt(t *testing.T) {
 
 // TestANodeThatWasCutOffRestartsItself brings the replicas beside those in use.
 func TestANodeThatWasCutOffRestartsItself(t *testing.T) {
+	t.Parallel()
 	g, e := restlessGroup(t, nil)
-	flow(t, g.Node(1), 20)
+	token := flow(t, g.Node(1), "", 20)
 	g.Isolate(3)
-	flow(t, g.Node(1), 100)
+	token = flow(t, g.Node(1), token, 100)
 	g.Net.Heal()
-	token := flow(t, g.Node(2), 10)
+	token = flow(t, g.Node(2), token, 10)
 	for _, n := range g.Nodes() {
 		wantRounds(t, n, token, 130)
 	}
@@ -173,8 +179,9 @@ func TestANodeThatWasCutOffRestartsItself(t *testing.T) {
 
 // TestALostAndADamagedStateAreRebuilt removes a shard's state, and damages another's.
 func TestALostAndADamagedStateAreRebuilt(t *testing.T) {
+	t.Parallel()
 	g, e := restlessGroup(t, nil)
-	token := flow(t, g.Node(1), 50)
+	token := flow(t, g.Node(1), "", 50)
 	wantRounds(t, g.Node(3), token, 50)
 	g.Stop(3)
 	fs := g.Node(3).FS()
@@ -183,7 +190,7 @@ func TestALostAndADamagedStateAreRebuilt(t *testing.T) {
 	}
 	damageTables(t, fs, "/data/shards/0001/state/db")
 	g.Start(3)
-	token = flow(t, g.Node(2), 10)
+	token = flow(t, g.Node(2), token, 10)
 	for _, n := range g.Nodes() {
 		wantRounds(t, n, token, 60)
 	}
@@ -231,15 +238,16 @@ func damageTables(t *testing.T, fs *vfs.MemFS, dir string) {
 
 // TestDamageThatIsMetIsMended damages tables under a running node: a comparison meets it.
 func TestDamageThatIsMetIsMended(t *testing.T) {
+	t.Parallel()
 	g, e := restlessGroup(t, nil)
-	token := flow(t, g.Node(1), 50)
+	token := flow(t, g.Node(1), "", 50)
 	wantRounds(t, g.Node(2), token, 50)
 	g.Stop(2)
 	damageTables(t, g.Node(2).FS(), "/data/shards/0000/state/db")
 	damageTables(t, g.Node(2).FS(), "/data/shards/0001/state/db")
 	g.Start(2)
 	wantEqual(t, g.Node(1))
-	token = flow(t, g.Node(2), 10)
+	token = flow(t, g.Node(2), token, 10)
 	wantRounds(t, g.Node(2), token, 60)
 	if e.aside.Load() == 0 || e.installed.Load() == 0 {
 		t.Errorf("%d replicas were set aside, %d installed", e.aside.Load(), e.installed.Load())
@@ -248,13 +256,14 @@ func TestDamageThatIsMetIsMended(t *testing.T) {
 
 // TestAPullSurvivesKills kills the node that brings replicas, again and again, and then the one that they come from.
 func TestAPullSurvivesKills(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("half a minute")
 	}
 	g, e := restlessGroup(t, func(tu *node.Tuning) { tu.RebuildRate = 20 << 10 }) // a pull takes a second or so
-	flow(t, g.Node(1), 100)
+	token := flow(t, g.Node(1), "", 100)
 	g.Stop(3)
-	flow(t, g.Node(1), 100)
+	token = flow(t, g.Node(1), token, 100)
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for i := range 6 {
 		before := e.brought.Load()
@@ -284,7 +293,7 @@ func TestAPullSurvivesKills(t *testing.T) {
 	if err := <-started; err != nil {
 		t.Fatal(err)
 	}
-	token := flow(t, g.Node(1), 10)
+	token = flow(t, g.Node(1), token, 10)
 	for _, n := range g.Nodes() {
 		wantRounds(t, n, token, 210)
 	}
@@ -294,17 +303,17 @@ func TestAPullSurvivesKills(t *testing.T) {
 
 // TestANewNodeIsFilled adds a node while rows flow, and removes an old one.
 func TestANewNodeIsFilled(t *testing.T) {
+	t.Parallel()
 	g, e := restlessGroup(t, nil)
-	flow(t, g.Node(1), 60)
+	token := flow(t, g.Node(1), "", 60)
 	n4 := g.Add()
 	added := make(chan error, 1)
 	go func() { added <- n4.Start() }()
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
 	rounds, asked := 60, false
-	var token string
 	for i := 0; ; i++ {
-		token = flow(t, g.Node(1+i%3), 1)
+		token = flow(t, g.Node(1+i%3), token, 1)
 		rounds++
 		if !asked {
 			_, err := g.Node(1).Cluster().AddNode(ctx, &weirv1.AddNodeRequest{PeerAddr: "n4:7712", Node: "n4"})
@@ -334,7 +343,7 @@ func TestANewNodeIsFilled(t *testing.T) {
 	}
 	waitState(t, g.Node(2), "n1", "gone")
 	g.Stop(1)
-	token = flow(t, g.Node(3), 10)
+	token = flow(t, g.Node(3), token, 10)
 	wantRounds(t, n4, token, rounds+10)
 	wantEqual(t, n4)
 }

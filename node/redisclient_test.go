@@ -25,6 +25,7 @@ CREATE MATERIALIZED VIEW total AS SELECT count(*) AS n FROM s;
 // TestARedisClientReadsTables reads what a pipeline makes with a client library that knows nothing of Weir, in both versions
 // of the protocol.
 func TestARedisClientReadsTables(t *testing.T) {
+	t.Parallel()
 	n := nodetest.Open(t, nodetest.Options{Shards: 4, RESP: true})
 	n.Deploy("p", redisProgram)
 	for version := range 2 {

@@ -39,10 +39,11 @@ func wantNode(t *testing.T, via *nodetest.Node, name, what string, ok func(n *we
 // TestARemovalThatCannotEndIsTakenBack removes a node right after another one died. No log gives up its majority for that, also while its
 // leader has not missed the dead one yet; what is waited for is said; and the node that was to go stays, with all its votes.
 func TestARemovalThatCannotEndIsTakenBack(t *testing.T) {
-	g := nodetest.OpenGroup(t, 3, nodetest.Options{Shards: 3, Tuning: node.Tuning{ElectionTimeout: 200 * time.Millisecond}})
+	t.Parallel()
+	g := nodetest.OpenGroup(t, 3, nodetest.Options{Shards: 3, Tuning: node.Tuning{ElectionTimeout: quickElection}})
 	wantVotes(t, g.Node(1), "after the founding", spread("n1", "n2", "n3"))
 	g.Node(1).Deploy("wc", groupSQL)
-	flow(t, g.Node(1), 10)
+	token := flow(t, g.Node(1), "", 10)
 	set := func(undo bool) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -73,9 +74,9 @@ func TestARemovalThatCannotEndIsTakenBack(t *testing.T) {
 	wantNode(t, g.Node(1), "n2", "it is active again", func(n *weirv1.NodeStatus, leaves []*weirv1.Departure) bool {
 		return n.GetState() == "active" && len(leaves) == 0
 	})
-	flow(t, g.Node(2), 10)
+	token = flow(t, g.Node(2), token, 10)
 	g.Start(3)
-	token := flow(t, g.Node(3), 10)
+	token = flow(t, g.Node(3), token, 10)
 	wantVotes(t, g.Node(2), "all vote", func(v votes) bool { return v.of("n1")+v.of("n2")+v.of("n3") == 9 })
 	for _, n := range g.Nodes() {
 		wantRounds(t, n, token, 30)
@@ -85,6 +86,7 @@ func TestARemovalThatCannotEndIsTakenBack(t *testing.T) {
 
 // TestARemovalThatHasBegunIsTakenBack: what the node had left it joins again, until it is gone.
 func TestARemovalThatHasBegunIsTakenBack(t *testing.T) {
+	t.Parallel()
 	for range 5 {
 		if takenBackInTime(t) {
 			return
@@ -95,7 +97,7 @@ func TestARemovalThatHasBegunIsTakenBack(t *testing.T) {
 
 // takenBackInTime removes a node and takes that back once it has left a log, unless the removal ends before.
 func takenBackInTime(t *testing.T) bool {
-	g := nodetest.OpenGroup(t, 3, nodetest.Options{Shards: 3, Tuning: node.Tuning{ElectionTimeout: 200 * time.Millisecond}})
+	g := nodetest.OpenGroup(t, 3, nodetest.Options{Shards: 3, Tuning: node.Tuning{ElectionTimeout: quickElection}})
 	wantVotes(t, g.Node(1), "after the founding", spread("n1", "n2", "n3"))
 	g.Node(1).Deploy("wc", groupSQL)
 	remove := func(undo bool) (err error) {
@@ -119,7 +121,7 @@ func takenBackInTime(t *testing.T) bool {
 	}
 	wantNode(t, g.Node(1), "n2", "it is active again", func(n *weirv1.NodeStatus, _ []*weirv1.Departure) bool { return n.GetState() == "active" })
 	wantVotes(t, g.Node(1), "all vote", func(v votes) bool { return v.of("n1")+v.of("n2")+v.of("n3") == 9 })
-	token := flow(t, g.Node(2), 10)
+	token := flow(t, g.Node(2), "", 10)
 	for _, n := range g.Nodes() {
 		wantRounds(t, n, token, 10)
 	}

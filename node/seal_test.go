@@ -11,6 +11,7 @@ import (
 )
 
 func TestNoRowFollowsASeal(t *testing.T) {
+	t.Parallel()
 	n := nodetest.Open(t, nodetest.Options{Shards: 4})
 	n.Deploy("p", "CREATE STREAM s (k TEXT); CREATE MATERIALIZED VIEW n AS SELECT count(*) AS n FROM s;")
 	end := func() uint64 {
