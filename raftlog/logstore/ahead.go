@@ -35,7 +35,7 @@ type madeAhead struct {
 
 // lookAhead has the next segment's file made when it is time to.
 func (s *Store) lookAhead() {
-	if s.ahead.asked || s.active.end < s.opts.SegmentBytes/aheadPart {
+	if s.ahead.asked || s.marking || s.active.end < s.opts.SegmentBytes/aheadPart {
 		return
 	}
 	s.ahead.asked, s.ahead.busy = true, true

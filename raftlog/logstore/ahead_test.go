@@ -315,6 +315,54 @@ func TestARecycledFileThatCouldNotBeTakenAheadIsTakenWhenNeeded(t *testing.T) {
 	})
 }
 
+func TestWhatFollowsARotationIsAnsweredWhenTheMarkIsDurable(t *testing.T) {
+	boom := errors.New("disk on fire")
+	for _, markFails := range []error{nil, boom} {
+		synctest.Test(t, func(t *testing.T) {
+			fs := crashfs.New(vfs.NewCrashableMem(), crashfs.Crash{})
+			ops := watch(fs)
+			f := newFiller(t, fs)
+			store(t, f.g, f.last+1, f.last+5, 1000)
+			hung := make(chan struct{})
+			var begun sync.Once
+			sealed := make(chan struct{})
+			ops.set(func(op crashfs.Op) error {
+				if strings.HasSuffix(op.Path, "2.seg") {
+					begun.Do(func() { close(sealed) })
+				}
+				select {
+				case <-sealed:
+					if op.Name == "sync" && strings.HasSuffix(op.Path, "1.seg") {
+						<-hung
+						return markFails
+					}
+				default:
+				}
+				return nil
+			})
+			ops.take()
+			done := make(chan error, 1)
+			go func() { done <- f.g.StoreLogs(logs(f.last+6, f.last+25, 1000)) }()
+			synctest.Wait()
+			syncs := slices.DeleteFunc(ops.take(), func(op crashfs.Op) bool { return op.Name != "sync" || !strings.HasSuffix(op.Path, "2.seg") })
+			if len(syncs) != 2 {
+				t.Errorf("the beginning and a batch are to be synced while the mark is: %v", syncs)
+			}
+			select {
+			case err := <-done:
+				t.Fatalf("answered before the mark is durable: %v", err)
+			default:
+			}
+			close(hung)
+			if err := <-done; !errors.Is(err, markFails) || markFails != nil && !errors.Is(f.s.Err(), logstore.ErrFailed) {
+				t.Errorf("the mark's error is %v: %v", markFails, err)
+			}
+			ops.set(nil)
+			closeStore(t, f.s)
+		})
+	}
+}
+
 // TestASegmentThatWasNeverNeededHidesNoDamage: the file that lies behind the newest segment changes nothing in what is
 // refused, and what is tolerated.
 func TestASegmentThatWasNeverNeededHidesNoDamage(t *testing.T) {
@@ -400,8 +448,8 @@ func copyFile(t *testing.T, fs vfs.FS, from, to string) {
 	}
 }
 
-// TestCrashAtAnyOperationAroundASegmentMadeAhead: each step waits until the file is made, so that every operation of it is
-// crashed at, in a known order. The other crash tests race it against the commits.
+// TestCrashAtAnyOperationAroundASegmentMadeAhead: each step waits until the file is made, so that every operation of that is
+// crashed at. The other crash tests race it against the commits.
 func TestCrashAtAnyOperationAroundASegmentMadeAhead(t *testing.T) {
 	todo := scenario(rand.New(rand.NewPCG(23, 0)), 50)
 	play := func(t *testing.T, fs *crashfs.FS) (models map[string]*groupModel, under *step, files int) {

@@ -64,10 +64,10 @@ func (s *Store) runCommits() {
 				}
 			case <-s.closing:
 				s.finishRequests()
-				s.writeLastState()
-				if err := s.awaitAhead(); err != nil {
+				if err := errors.Join(s.awaitMark(), s.awaitAhead()); err != nil {
 					_ = s.setFailed(err) // nobody waits: Err tells of it
 				}
+				s.writeLastState()
 				return
 			}
 		}
@@ -386,8 +386,12 @@ func (s *Store) publish(effects []effect, count func(*Stats)) (superfluous bool)
 	return deleted && s.hasSuperfluousLocked()
 }
 
-// rotate seals the active segment and begins another (L2).
+// rotate seals the active segment and begins another (L2). The mark is being written on return: the next batch need not
+// wait for it to be written and synced itself, but to be answered (writeBatch).
 func (s *Store) rotate() error {
+	if err := s.awaitMark(); err != nil {
+		return err
+	}
 	if err := s.sealSegment(s.active); err != nil {
 		return fmt.Errorf("seal segment %d: %w", s.active.seq, err)
 	}
@@ -405,8 +409,19 @@ func (s *Store) rotate() error {
 	if superfluous {
 		s.askForCleaning()
 	}
-	if err := sealed.markNext(seg); err != nil {
-		return fmt.Errorf("mark segment %d: %w", sealed.seq, err)
+	s.marking = true
+	go func() { s.marked <- sealed.markNext(seg) }() // the committer waits for it: awaitMark
+	return nil
+}
+
+// awaitMark waits until the mark of the last sealed segment is durable.
+func (s *Store) awaitMark() error {
+	if !s.marking {
+		return nil
+	}
+	s.marking = false
+	if err := <-s.marked; err != nil {
+		return fmt.Errorf("mark the segment before %d: %w", s.active.seq, err)
 	}
 	return nil
 }

@@ -159,6 +159,9 @@ func (s *Store) writeBatch() error {
 	if err := s.active.file.SyncData(); err != nil {
 		return fmt.Errorf("sync segment %d: %w", s.active.seq, err)
 	}
+	if err := s.awaitMark(); err != nil { // before anything in the segment is answered (L2)
+		return err
+	}
 	s.active.end += int64(len(b))
 	s.mu.Lock()
 	defer s.mu.Unlock()

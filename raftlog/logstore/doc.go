@@ -22,8 +22,9 @@
 // L2. A segment is sealed (its index is written behind its last batch, a pointer to it into the seal block, one sync)
 // before its successor is begun. So every segment but the newest has a valid seal, or is damaged. When the successor is
 // durable, and before anything in it is answered, a mark beside the seal names it: a newest segment that has such a mark
-// is not the newest. A newest file without a sound beginning was never begun (L8), or not to its end, and is removed at
-// Open, unless the one before it has a mark that names it: then it is damaged, which is refused.
+// is not the newest. It is written and synced beside the first batch that is to be answered. A newest file without a sound
+// beginning was never begun (L8), or not to its end, and is removed at Open, unless the one before it has a mark that names
+// it: then it is damaged, which is refused.
 //
 // L3. Every segment begins with a record of the whole state: per group the range that Raft has, the lowest retained index,
 // the vote; and of the census (segments.go): which segments there are, which groups have entries in each, and which ends
@@ -34,7 +35,7 @@
 // L4. Raft's range of a group has no gaps: entries are stored at last+1, or anywhere when the log is empty (monotonic). An
 // entry stored at an index replaces everything that was there and behind it. A copy (L6) replaces nothing but its original.
 //
-// L5. After a failed write or sync nothing is written any more: what the disk holds is unknown until it is read again.
+// L5. After a failed write or sync nothing is begun to be written any more: what the disk holds is unknown until it is read again.
 //
 // L6. When little of an older segment is retained, that is copied to the end of the log (copy.go), and the segment goes.
 // So what is retained takes at most about eight times its size, and the newest segments, in which nothing is copied; a
@@ -47,7 +48,7 @@
 // L8. The file of the next segment is made ahead of need (ahead.go): when half of the active one is written, a goroutine
 // creates it under its name, or renames a free one, allocates its blocks, and syncs it and the directory. A rotation then
 // writes to it only, and syncs its data. It has no header before it is begun, whatever a recycled file holds: that names
-// another sequence number. There is one at most, and none before the active segment is marked in the one before it, so that
+// another sequence number. There is one at most, and none before the mark that names the active segment is durable, so that
 // what L2 says of the newest file tells it from damage. It is in no census, and no segment before it is begun. For want of
 // space, or when it cannot be created, it is made when it is needed; a failed sync is final (L5). Close waits for the
 // goroutine and removes the file.

@@ -39,6 +39,8 @@ type Store struct {
 	nextSeq uint64
 	free    []string // names of files to reuse
 	ahead   ahead
+	marked  chan error // answers for the mark that is being written; holds one
+	marking bool       // an answer is to come
 	w       batchWriter
 	nextID  uint32
 	sweep   int     // where the search for sparse segments goes on
@@ -81,7 +83,7 @@ func Open(fs vfs.FS, dir string, opts Options) (*Store, error) {
 		done:     make(chan struct{}),
 	}
 	s.mu.groups = make(map[string]*GroupLog)
-	s.ahead.made = make(chan madeAhead, 1)
+	s.ahead.made, s.marked = make(chan madeAhead, 1), make(chan error, 1)
 	if err := s.open(); err != nil {
 		return nil, fmt.Errorf("open log store %s: %w", dir, errors.Join(err, s.closeFiles()))
 	}
