@@ -376,18 +376,17 @@ func newLimits(st *plan.Stage) limits {
 	return l
 }
 
-// keySlack is more than a part of a key takes beside its text or digits.
-const keySlack = 16
+// partBytes bounds how long the part of a key is whose value takes so many bytes: none of them takes more than two, and the
+// rest, like digits, is less than 16.
+func partBytes(value int) int { return 2*value + 16 }
 
 // check reports the rows that are over a limit to r.
 func (l *limits) check(r *chainRun) {
-	keys := r.cur.Cols[:l.keys]
-	if varying(keys) {
+	if keys := r.cur.Cols[:l.keys]; !within(keys) {
 		r.each(func(row int) {
-			// No byte of a value takes more than two bytes of its key.
 			n := 0
 			for _, v := range keys {
-				n += 2*v.RowBytes(row) + keySlack
+				n += partBytes(v.RowBytes(row))
 			}
 			if n <= dataflow.MaxKeyBytes {
 				return
@@ -414,12 +413,22 @@ func (l *limits) check(r *chainRun) {
 	}
 }
 
-// varying reports whether keys of these columns can be over the limit.
-func varying(keys []*batch.Vector) bool {
+// within reports whether all keys of these columns are within the limit for sure, by the longest value of each column.
+func within(keys []*batch.Vector) bool {
+	size := 0
 	for _, v := range keys {
-		if f := v.Type.Form(); f == dataflow.FormBytes || f == dataflow.FormDecimal {
-			return true
+		switch v.Type.Form() {
+		case dataflow.FormBytes:
+			longest := uint32(0)
+			for i := 1; i < len(v.Offs); i++ {
+				longest = max(longest, v.Offs[i]-v.Offs[i-1])
+			}
+			size += partBytes(int(longest))
+		case dataflow.FormDecimal:
+			return false
+		default:
+			size += partBytes(16) // as many as an INTERVAL
 		}
 	}
-	return len(keys)*keySlack > dataflow.MaxKeyBytes
+	return size <= dataflow.MaxKeyBytes
 }

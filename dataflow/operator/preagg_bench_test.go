@@ -8,6 +8,7 @@ import (
 	"github.com/weirdb/weir/dataflow"
 	"github.com/weirdb/weir/dataflow/agg"
 	"github.com/weirdb/weir/dataflow/batch"
+	"github.com/weirdb/weir/dataflow/expr"
 	"github.com/weirdb/weir/dataflow/operator"
 	"github.com/weirdb/weir/dataflow/plan"
 )
@@ -83,4 +84,16 @@ func BenchmarkPreAggFold(b *testing.B) {
 			}
 		}
 	}
+}
+
+// BenchmarkLimits measures what a row costs in a chain that has nothing to do but to check it.
+func BenchmarkLimits(b *testing.B) {
+	rows := benchBatch([]dataflow.Type{text}, 1000)
+	c := operator.NewChainRunner(&plan.Stage{Key: rows.Schema[:1], Aggs: []agg.Spec{{Fn: agg.CountStar, Arg: -1, Out: bigint}}}, &plan.Input{})
+	env := &expr.Env{}
+	b.ReportAllocs()
+	for b.Loop() {
+		c.Run(rows, nil, env)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*rows.N), "ns/row")
 }
