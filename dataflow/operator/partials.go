@@ -13,20 +13,14 @@ type Partials struct {
 	Hashes []uint64
 
 	keys    []byte
-	ends    []uint32 // of the keys
+	offs    []uint32 // key i is keys[offs[i]:offs[i+1]]
 	accs    []byte   // of size bytes each
 	size    int      // 0 = they differ
 	varying [][]byte // then
 }
 
 // Key returns key i.
-func (p *Partials) Key(i int) []byte {
-	from := uint32(0)
-	if i > 0 {
-		from = p.ends[i-1]
-	}
-	return p.keys[from:p.ends[i]]
-}
+func (p *Partials) Key(i int) []byte { return p.keys[p.offs[i]:p.offs[i+1]] }
 
 // Acc returns the accumulator of key i.
 func (p *Partials) Acc(i int) []byte {
@@ -41,9 +35,10 @@ func (p *Partials) Release() { p.varying = nil }
 
 // encode makes the keys those of rows, whose parts are cols, and computes their hashes.
 func (p *Partials) encode(cols []*batch.Vector, rows []int32) {
-	p.ends = resized(p.ends, len(rows))
-	p.keys = key.AppendKeys(p.keys[:0], p.ends, cols, rows)
-	p.Hashes = appendHashes(p.Hashes[:0], p.keys, p.ends)
+	p.offs = resized(p.offs, len(rows)+1)
+	p.offs[0] = 0
+	p.keys = key.AppendKeys(p.keys[:0], p.offs[1:], cols, rows)
+	p.Hashes = appendHashes(p.Hashes[:0], p.keys, p.offs[1:])
 }
 
 // appendHashes appends the hashes of keys that lie one after the other and end where ends says.
