@@ -120,10 +120,7 @@ func (g *Group) start() error {
 		return err
 	}
 	events := make(chan raft.Observation, 64)
-	deliver := func() {}
-	if g.cfg.PullSnapshots {
-		deliver = g.pullSnapshots()
-	}
+	deliver := g.receive()
 	g.heirs = g.watchLeader()
 	if g.raft, err = raft.NewRaft(rc, g.fsm, g.log, g.log, g.snaps, g.trans); err != nil {
 		return err

@@ -21,16 +21,10 @@ type Need struct {
 // leader asks once more before it sees that.
 func (g *Group) Needs() <-chan Need { return g.needs }
 
-// pullSnapshots puts the refusal of snapshots before Raft, and returns what lets messages through once Raft is there.
-func (g *Group) pullSnapshots() (deliver func()) {
-	return g.trans.Pull(transport.PullConfig{
+// receive puts what the transport does with requests before Raft, and returns what lets them through once Raft is there.
+func (g *Group) receive() (deliver func()) {
+	cfg := transport.ReceiveConfig{
 		Last: func() (term, index uint64) { return g.raft.CurrentTerm(), g.raft.LastIndex() },
-		Needed: func(leader raft.ServerID, index uint64) {
-			select {
-			case g.needs <- Need{Leader: string(leader), Index: dataflow.LogIndex(index)}:
-			default:
-			}
-		},
 		Begins: func() (term, index uint64) {
 			snap := snapshotOf(g.raft.Stats())
 			return snap.term, snap.index
@@ -42,7 +36,16 @@ func (g *Group) pullSnapshots() (deliver func()) {
 			}
 			return first
 		},
-	})
+	}
+	if g.cfg.PullSnapshots {
+		cfg.Needed = func(leader raft.ServerID, index uint64) {
+			select {
+			case g.needs <- Need{Leader: string(leader), Index: dataflow.LogIndex(index)}:
+			default:
+			}
+		}
+	}
+	return g.trans.Receive(cfg)
 }
 
 // hold keeps entries in the log.

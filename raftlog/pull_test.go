@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/weirdb/weir/dataflow"
@@ -115,6 +116,69 @@ func TestAMemberIsBroughtForwardFromOutside(t *testing.T) {
 	release()
 	if got := c.nodes[lag].fsm.all(); !slices.Equal(got, want) {
 		t.Fatalf("it has %d commands, want %d", len(got), len(want))
+	}
+	for i := range c.nodes {
+		c.stop(t, i)
+	}
+}
+
+// TestAMemberLetsGoOfWhatItsLeaderNeverHad: a leader has entries behind its snapshot that nobody else has, and nothing before them in its
+// log, when it goes away. Its successor has others in their place (T9).
+func TestAMemberLetsGoOfWhatItsLeaderNeverHad(t *testing.T) {
+	c := three{pull: true}
+	for i := range c.fs {
+		c.fs[i] = vfs.NewCrashableMem()
+		c.start(t, i)
+	}
+	var want []string
+	for n := range 5 {
+		want = append(want, fmt.Sprint("c", n))
+		idx := c.propose(t, want[n])
+		for i := range c.nodes {
+			c.waitApplied(t, i, idx)
+		}
+	}
+	old := c.leader(t)
+	g := c.nodes[old].group
+	for i, t := range c.trans {
+		if i != old {
+			t.Disconnect(c.trans[old].LocalAddr())
+			c.trans[old].Disconnect(t.LocalAddr())
+		}
+	}
+	var sent sync.WaitGroup
+	for range 3 {
+		sent.Go(func() {
+			if _, _, err := g.Propose(testCtx(t), []byte("nobody has it")); err == nil {
+				t.Error("a command was applied by one of three members")
+			}
+		})
+	}
+	sent.Wait() // until it leads no more
+	last := g.LastIndex()
+	if err := g.Snapshot(testCtx(t)); err != nil {
+		t.Fatal(err)
+	}
+	if snap, err := g.SnapshotIndex(); err != nil || snap+3 != last {
+		t.Fatalf("the snapshot is at %d, the log ends at %d: %v", snap, last, err)
+	}
+	if first, err := g.FirstIndex(); err != nil || first+2 != last {
+		t.Fatalf("the log has %d to %d: %v", first, last, err)
+	}
+	c.stop(t, old)
+
+	for n := range 5 {
+		want = append(want, fmt.Sprint("d", n))
+		c.propose(t, want[len(want)-1])
+	}
+	c.start(t, old)
+	want = append(want, "last")
+	idx := c.propose(t, "last")
+	for i := range c.nodes {
+		c.waitApplied(t, i, idx)
+		if got := c.nodes[i].fsm.all(); !slices.Equal(got, want) {
+			t.Errorf("member %d has %v, want %v", i, got, want)
+		}
 	}
 	for i := range c.nodes {
 		c.stop(t, i)

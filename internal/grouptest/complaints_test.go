@@ -2,9 +2,29 @@ package grouptest
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 )
+
+// logger returns what the nodes of a schedule log to.
+func (w *world) logger() *slog.Logger {
+	if *logs == "" {
+		return slog.New(newComplaints(w))
+	}
+	f, err := os.Create(filepath.Join(*logs, fmt.Sprintf("seed-%d.log", w.seed)))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() {
+		if err := f.Close(); err != nil {
+			w.t.Error(err)
+		}
+	})
+	return slog.New(slog.NewMultiHandler(newComplaints(w), slog.NewTextHandler(f, &slog.HandlerOptions{Level: slog.LevelDebug})))
+}
 
 // complaints is the log of a schedule's nodes: errors go to the test's own. No disk is damaged here, so a replica that a node calls
 // damaged is a defect (T8), also where it is rebuilt from another one and nobody has read it.

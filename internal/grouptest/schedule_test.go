@@ -5,7 +5,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -29,6 +28,7 @@ var (
 	schedules = flag.Int("schedules", 2, "how many schedules to run")
 	firstSeed = flag.Uint64("seed", 1, "the seed of the first schedule")
 	atOnce    = flag.Int("at-once", 2, "how many schedules to run at a time")
+	logs      = flag.String("logs", "", "directory for all that the nodes of each schedule log; empty = only errors, to the test's log")
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -177,7 +177,7 @@ func (w *world) open() {
 		w.nodes = 5
 	}
 	w.mu.up = make([]*nodetest.Node, w.nodes)
-	w.g = nodetest.OpenGroup(w.t, w.nodes, nodetest.Options{Shards: shards, Tuning: tuning, Clock: w.clock, Logger: slog.New(newComplaints(w))})
+	w.g = nodetest.OpenGroup(w.t, w.nodes, nodetest.Options{Shards: shards, Tuning: tuning, Clock: w.clock, Logger: w.logger()})
 	for i, n := range w.g.Nodes() {
 		w.mu.up[i] = n
 	}

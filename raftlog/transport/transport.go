@@ -38,8 +38,8 @@ var ErrNoPreVote = errors.New("transport: pre-vote is not supported")
 // Transport is a raft.Transport that obeys T1 and T2. It is safe for concurrent use.
 type Transport struct {
 	raft.Transport
-	cut  atomic.Bool
-	pull *puller // nil: snapshots come through Raft
+	cut      atomic.Bool
+	receiver *receiver // nil: requests go to Raft as they come
 }
 
 var (
@@ -72,9 +72,9 @@ func (t *Transport) SetHeartbeatHandler(func(raft.RPC)) {}
 
 // Close closes the wrapped transport where it can be closed.
 func (t *Transport) Close() error {
-	if t.pull != nil {
-		t.pull.close()
-		defer t.pull.loops.Wait() // those that read a snapshot end with the transport
+	if t.receiver != nil {
+		t.receiver.close()
+		defer t.receiver.loops.Wait() // those that read a snapshot end with the transport
 	}
 	if c, ok := t.Transport.(raft.WithClose); ok {
 		return c.Close()
@@ -137,7 +137,7 @@ func (t *Transport) InstallSnapshot(id raft.ServerID, target raft.ServerAddress,
 		return ErrCut
 	}
 	err := t.Transport.InstallSnapshot(id, target, args, resp, data)
-	if t.pull.resumes(err, args.LastLogIndex) {
+	if t.receiver.resumes(err, args.LastLogIndex) {
 		*resp = raft.InstallSnapshotResponse{Term: args.Term, Success: true} // T5
 		return nil
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // T5. A group whose snapshots are references takes none through Raft: it would lack what they refer to, and Raft's main
-// goroutine would wait while it is fetched. Pull answers a leader's snapshot with an error that says where the own log
+// goroutine would wait while it is fetched. It answers a leader's snapshot with an error that says where the own log
 // ends. Whoever drives the member then brings it to a later index from outside, by a restart. The leader knows nothing of
 // that and goes on sending its snapshot, because it has once begun to. So the leader's side looks at the error: where its
 // log still has the member's last entry, and the member's end is not behind the snapshot's, it tells the library
@@ -20,15 +20,20 @@ import (
 //
 // A member that was brought beyond the leader's newest snapshot, as by a leader before, is asked with entries that its own snapshot
 // covers, which the library refuses for good. It takes them for what they are: committed, as those that its log begins behind.
+//
+// T9. So does a member whose log begins right behind its snapshot, and goes on with entries that the leader does not have: the library looks
+// for the snapshot's last entry in the log, in vain, and never lets go of what it should not have. It is not asked to look: what a
+// snapshot covers is committed, so the leader has it too, and where entries begin right behind it, nothing is between.
 
 // refusal is how the error of a refused snapshot begins. It comes through the network as text.
 const refusal = "transport: a snapshot's files are pulled before it is taken; the log ends at "
 
-// PullConfig says how a group whose snapshots are references deals with them.
-type PullConfig struct {
+// ReceiveConfig says what a member knows that takes requests (T5, T9).
+type ReceiveConfig struct {
 	// Last returns the current term and the last index of the own log, or of the snapshot that it begins with.
 	Last func() (term, index uint64)
-	// Needed is called when a leader has sent a snapshot: it says who, and up to which index. It must not block.
+	// Needed is called when a leader has sent a snapshot, which is refused: it says who, and up to which index. It must not block.
+	// Nil = Raft takes snapshots.
 	Needed func(leader raft.ServerID, index uint64)
 	// First returns the first index of the own log; 0 when it is empty.
 	First func() uint64
@@ -36,9 +41,9 @@ type PullConfig struct {
 	Begins func() (term, index uint64)
 }
 
-// puller stands between the transport and Raft.
-type puller struct {
-	cfg   PullConfig
+// receiver stands between the transport and Raft.
+type receiver struct {
+	cfg   ReceiveConfig
 	inner <-chan raft.RPC
 	out   chan raft.RPC
 	stop  chan struct{}
@@ -46,40 +51,40 @@ type puller struct {
 	loops sync.WaitGroup
 }
 
-// Pull makes the transport refuse snapshots (T5). Call it before Raft is made; nothing is delivered to Raft before the
-// function that it returns is called, which must happen once.
-func (t *Transport) Pull(cfg PullConfig) (start func()) {
-	p := &puller{cfg: cfg, inner: t.Transport.Consumer(), out: make(chan raft.RPC), stop: make(chan struct{})}
-	t.pull = p
-	return func() { p.loops.Go(p.forward) }
+// Receive puts what a member does with requests (T5, T9) between the transport and Raft. Call it before Raft is made; nothing is
+// delivered to Raft before the function that it returns is called, which must happen once.
+func (t *Transport) Receive(cfg ReceiveConfig) (start func()) {
+	r := &receiver{cfg: cfg, inner: t.Transport.Consumer(), out: make(chan raft.RPC), stop: make(chan struct{})}
+	t.receiver = r
+	return func() { r.loops.Go(r.forward) }
 }
 
 // Consumer implements raft.Transport.
 func (t *Transport) Consumer() <-chan raft.RPC {
-	if t.pull != nil {
-		return t.pull.out
+	if t.receiver != nil {
+		return t.receiver.out
 	}
 	return t.Transport.Consumer()
 }
 
-func (p *puller) forward() {
+func (r *receiver) forward() {
 	for {
 		select {
-		case rpc := <-p.inner:
-			if req, ok := rpc.Command.(*raft.InstallSnapshotRequest); ok {
-				p.loops.Go(func() { p.refuse(rpc, req) })
+		case rpc := <-r.inner:
+			if req, ok := rpc.Command.(*raft.InstallSnapshotRequest); ok && r.cfg.Needed != nil {
+				r.loops.Go(func() { r.refuse(rpc, req) })
 				continue
 			}
 			if req, ok := rpc.Command.(*raft.AppendEntriesRequest); ok {
-				rpc.Command = p.skip(req)
+				rpc.Command = r.skip(req)
 			}
 			select {
-			case p.out <- rpc:
-			case <-p.stop:
+			case r.out <- rpc:
+			case <-r.stop:
 				rpc.Respond(noAnswer(rpc.Command), raft.ErrRaftShutdown)
 				return
 			}
-		case <-p.stop:
+		case <-r.stop:
 			return
 		}
 	}
@@ -103,42 +108,51 @@ func noAnswer(command any) any {
 }
 
 // refuse answers a leader's snapshot. The bytes are read to their end, as the library does.
-func (p *puller) refuse(rpc raft.RPC, req *raft.InstallSnapshotRequest) {
+func (r *receiver) refuse(rpc raft.RPC, req *raft.InstallSnapshotRequest) {
 	if rpc.Reader != nil {
 		_, _ = io.Copy(io.Discard, rpc.Reader) // what is wrong with the connection, the sender sees
 	}
-	term, last := p.cfg.Last()
+	term, last := r.cfg.Last()
 	if req.Term < term {
 		rpc.Respond(&raft.InstallSnapshotResponse{Term: term}, nil)
 		return
 	}
-	p.cfg.Needed(raft.ServerID(req.ID), req.LastLogIndex)
+	r.cfg.Needed(raft.ServerID(req.ID), req.LastLogIndex)
 	rpc.Respond(&raft.InstallSnapshotResponse{Term: req.Term}, fmt.Errorf("%s%d", refusal, last))
 }
 
-// skip returns a request without what the own snapshot covers: a copy, where there is any.
-func (p *puller) skip(req *raft.AppendEntriesRequest) *raft.AppendEntriesRequest {
-	if first := p.cfg.First(); req.PrevLogEntry == 0 || first > 0 && req.PrevLogEntry+1 >= first {
+// skip returns a request without what the own snapshot covers, and without asking for it: a copy, where there is any.
+func (r *receiver) skip(req *raft.AppendEntriesRequest) *raft.AppendEntriesRequest {
+	first := r.cfg.First()
+	if req.PrevLogEntry == 0 || first > 0 && req.PrevLogEntry >= first {
 		return req
 	}
-	term, index := p.cfg.Begins()
-	if req.PrevLogEntry >= index {
+	term, index := r.cfg.Begins()
+	if req.PrevLogEntry > index || req.PrevLogEntry == index && (req.PrevLogTerm != term || first == 0) {
 		return req
 	}
 	rest := *req
-	rest.PrevLogEntry, rest.PrevLogTerm = index, term
+	if rest.PrevLogEntry, rest.PrevLogTerm = index, term; first > 0 {
+		rest.PrevLogEntry, rest.PrevLogTerm = 0, 0
+	}
+	last := index
+	if n := len(req.Entries); n > 0 {
+		last = max(last, req.Entries[n-1].Index)
+	}
 	for len(rest.Entries) > 0 && rest.Entries[0].Index <= index {
 		rest.Entries = rest.Entries[1:]
 	}
+	// Of what the log has behind these entries, the leader has said nothing.
+	rest.LeaderCommitIndex = min(rest.LeaderCommitIndex, last)
 	return &rest
 }
 
-func (p *puller) close() { p.once.Do(func() { close(p.stop) }) }
+func (r *receiver) close() { r.once.Do(func() { close(r.stop) }) }
 
 // resumes says whether a refused snapshot need not be taken, because the log goes on where the member's ends, or the member has what
 // is in it.
-func (p *puller) resumes(err error, snapshot uint64) bool {
-	if p == nil || err == nil {
+func (r *receiver) resumes(err error, snapshot uint64) bool {
+	if r == nil || err == nil {
 		return false
 	}
 	_, text, ok := strings.Cut(err.Error(), refusal)
@@ -149,6 +163,6 @@ func (p *puller) resumes(err error, snapshot uint64) bool {
 	if _, err := fmt.Sscanf(text, "%d", &last); err != nil {
 		return false
 	}
-	first := p.cfg.First()
+	first := r.cfg.First()
 	return last > snapshot || first > 0 && first <= last // it sends what is behind an entry with that entry's term
 }
