@@ -21,5 +21,6 @@
 //	    not; one that was refused as NOT_LEADER, say, has not.
 //	T8  No node finds a replica of its own damaged: nobody damages a disk here.
 //
-// A schedule is named by its seed; a failing one prints it and what was done in it.
+// A schedule is named by its seed; a failing one prints it and what was done in it. With -logs DIR all that its nodes log is in
+// DIR/seed-N.log. Where time decides, a seed fails now and then only: run it several times at once.
 package grouptest
